@@ -4,7 +4,7 @@
 use crate::placement::far;
 use crate::{Occupancy, PlanError, caches};
 use std::collections::{BTreeMap, BTreeSet};
-use topology::{Bytes, CpuSet, Machine, Node, NodeId, NodeSet};
+use topology::{Bytes, CpuSet, HardwareThread, Machine, Node, NodeId, NodeSet};
 use vm::Shape;
 use vm::spec::{CachePolicy, FarMemory, VcpuBinding};
 
@@ -18,9 +18,9 @@ pub(crate) struct HostNode {
     pub(crate) cores: u32,
     /// Usable hardware threads.
     pub(crate) threads: u32,
-    /// Cores (hardware threads with `prefer_ht`) under each of its last-level caches; fewer than
-    /// two where there is nothing to divide.
-    pub(crate) caches: Vec<u32>,
+    /// Its last-level caches, the largest first; fewer than two where there is nothing to divide,
+    /// or nobody asks.
+    pub(crate) caches: Vec<caches::Cache>,
     /// Memory of the node.
     pub(crate) memory: u64,
     /// Memory that nobody uses or was promised, in bytes.
@@ -66,6 +66,8 @@ pub(crate) struct Host {
     pub(crate) page: Option<u64>,
     /// The nodes of the network cards that the VM is drawn to.
     pub(crate) cards: NodeSet,
+    /// Whether the policy alone says that vCPUs keep to caches, whatever the virtual nodes.
+    pub(crate) divides: bool,
     /// Whether memory is divided among nodes with and without CPUs by what they give.
     pub(crate) divides_memory: bool,
     /// Nodes without CPUs that could give the VM memory and are not asked, and what is free of
@@ -83,10 +85,15 @@ impl Host {
             CachePolicy::Auto => shape.policy.cores_per_socket.is_some(),
             CachePolicy::Ignore => false,
         } && shape.policy.vcpu_binding == VcpuBinding::Node;
+        let looks = shape.policy.cache != CachePolicy::Ignore && shape.policy.vcpu_binding == VcpuBinding::Node;
         // Who binds each vCPU to one hardware thread has no use for those that others have so.
         let bound_alone = shape.policy.vcpu_binding == VcpuBinding::Core;
         let taken = if bound_alone { occupancy.bound_cpus.clone() } else { CpuSet::new() };
         let page = shape.backing.huge_pages;
+        let mut by_node: BTreeMap<NodeId, Vec<&HardwareThread>> = BTreeMap::new();
+        for thread in machine.usable_threads().filter(|_| looks) {
+            by_node.entry(thread.node).or_default().push(thread);
+        }
         for thread in machine.usable_threads().filter(|thread| !taken.contains(thread.id)) {
             let (threads, cores) = cpus.entry(thread.node).or_default();
             threads.insert(thread.id);
@@ -112,8 +119,8 @@ impl Host {
             let vcpus_held = held.vcpus.saturating_sub(bound as u32);
             // Those that are bound alone are among them.
             let always_busy = held.always_busy.saturating_sub(bound as u32).min(vcpus_held);
-            let of_node = || machine.usable_threads().filter(|thread| thread.node == node.id);
-            let caches = if divides { caches::sizes(of_node(), shape.policy.prefer_ht) } else { Vec::new() };
+            let of_node = by_node.get(&node.id).into_iter().flatten().copied();
+            let caches = caches::of_node(machine, occupancy, of_node, shape.policy.prefer_ht);
             let id = node.id;
             let extra = cards.iter().map(|card| extra_between(machine, id, card)).sum::<u64>();
             let to_cards = extra / cards.len().max(1) as u64;
@@ -147,7 +154,7 @@ impl Host {
         }
         let distances = distances(machine, &nodes);
         let host = Self::of(machine.name.clone(), nodes, distances, shape.policy.prefer_ht);
-        Ok(Self { page: page.map(|page| page.0), cards, divides_memory, left_out, ..host })
+        Ok(Self { page: page.map(|page| page.0), cards, divides, divides_memory, left_out, ..host })
     }
 
     /// A host of these nodes; `distances[i][j]` by their index.
@@ -161,6 +168,7 @@ impl Host {
             prefer_ht,
             page: None,
             cards: NodeSet::new(),
+            divides: false,
             divides_memory: false,
             left_out: (NodeSet::new(), 0),
         }
@@ -204,9 +212,15 @@ impl Host {
     }
 
     /// The caches that a home of one node has at least; `None` where a node with CPUs has nothing
-    /// to divide.
+    /// to divide, or the policy asks for no groups.
     pub(crate) fn caches_of_a_node(&self) -> Option<caches::Caches> {
-        let of = |node: &HostNode| (node.caches.len() > 1).then(|| caches::Caches::new(node.caches.clone()));
+        if !self.divides {
+            return None;
+        }
+        let of = |node: &HostNode| {
+            let units = node.caches.iter().map(|cache| cache.units).collect();
+            (node.caches.len() > 1).then(|| caches::Caches::new(units))
+        };
         let all: Option<Vec<_>> = self.nodes.iter().filter(|node| node.threads > 0).map(of).collect();
         all?.into_iter().reduce(|one, other| one.common(&other))
     }

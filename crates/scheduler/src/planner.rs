@@ -1,9 +1,10 @@
 //! From machine, occupancy and shape to a plan.
 
 use crate::host::Host;
-use crate::placement::{self, Candidate, Demand, EXACT_STEPS, Home, Placed, Told, VCPU, far};
+use crate::caches::Division;
+use crate::placement::{self, Candidate, Demand, EXACT_STEPS, Home, Placed, Terms, VCPU, far};
 use crate::sizing::{self, Sizing};
-use crate::{Occupancy, PlanError, backing, caches, claims, cores, expected, explain};
+use crate::{Occupancy, PlanError, backing, claims, cores, expected, explain};
 use std::collections::BTreeMap;
 use topology::{Bytes, BytesPerSecond, CpuSet, Distances, Machine, NodeId};
 use vm::spec::{BandwidthNeed, Fill, VcpuBinding};
@@ -81,7 +82,7 @@ pub(crate) fn beside(
         plan => plan?,
     };
     match shape.policy.vcpu_binding {
-        VcpuBinding::Node => Ok(caches::bind(machine, occupancy, shape, plan)),
+        VcpuBinding::Node => Ok(plan),
         VcpuBinding::Core => cores::bind(machine, plan, sizes),
     }
 }
@@ -93,7 +94,9 @@ fn sized_and_placed(host: &Host, shape: &Shape, exact_steps: usize) -> Option<(S
         let demands = |shares: &[sizing::Share]| -> Vec<Demand> {
             shares.iter().map(|share| Demand::of(share, sizing.least_home, shape)).collect()
         };
-        placed(host, shape, &demands(&sizing.at_start), &demands(&sizing.shares), None, exact_steps)
+        let division = Division::of(shape, &topology_without_distances(shape, sizing));
+        let terms = Terms { spread: shape.policy.placement, told: None, division: division.as_ref() };
+        placed(host, shape, [&demands(&sizing.at_start), &demands(&sizing.shares)], terms, exact_steps)
     };
     let by_size = sizing::size(host, shape);
     let placed = place(&by_size)?;
@@ -103,7 +106,7 @@ fn sized_and_placed(host: &Host, shape: &Shape, exact_steps: usize) -> Option<(S
     }
     let mut by_free = sizing::size(&host.as_free(), shape);
     let other = if by_free.is_balanced(shape) { place(&by_free) } else { None };
-    match other.filter(|other| other.best.cost.loses_less_than(&placed.best.cost)) {
+    match other.filter(|other| other.best.loses_less_than(&placed.best)) {
         Some(other) => {
             by_free.reasons.insert(1, explain::sized_by_free(&placed.best, &other.best));
             Some((by_free, other))
@@ -113,23 +116,22 @@ fn sized_and_placed(host: &Host, shape: &Shape, exact_steps: usize) -> Option<(S
 }
 
 /// Homes for what is there. A VM that may grow has those that it would have at its largest, where
-/// the machine has room for that now: nothing has to move when it grows.
+/// the machine has room for that now: nothing has to move when it grows. `demands`: now, and of the
+/// VM at its largest.
 pub(crate) fn placed(
     host: &Host,
     shape: &Shape,
-    now: &[Demand],
-    largest: &[Demand],
-    told: Option<&Told>,
+    [now, largest]: [&[Demand]; 2],
+    terms: Terms<'_>,
     exact_steps: usize,
 ) -> Option<Placed> {
-    let spread = shape.policy.placement;
     if shape.may_grow()
-        && let Some(grown) = placement::place(host, largest, told, spread, exact_steps)
+        && let Some(grown) = placement::place(host, largest, terms, exact_steps)
         && grown.best.has_room()
     {
-        return Some(placement::begun(host, now, told, spread, grown));
+        return Some(placement::begun(host, now, terms, grown));
     }
-    placement::place(host, now, told, spread, exact_steps)
+    placement::place(host, now, terms, exact_steps)
 }
 
 /// Plans several VMs that start together: each sees what the others will hold. Plans come in the
@@ -168,6 +170,15 @@ fn sized(host: &Host, shape: &Shape, sizing: &Sizing, placed: &Placed) -> Plan {
     plan.reasons.splice(0..0, sizing.reasons.iter().cloned());
     plan.warnings.splice(0..0, sizing.warnings.iter().cloned());
     plan.warnings.extend(explain::cramped(host, shape, &sizing.shares, placed));
+    under_caches(host, shape, placed, plan)
+}
+
+/// The plan with its groups of vCPUs under last-level caches.
+pub(crate) fn under_caches(host: &Host, shape: &Shape, placed: &Placed, mut plan: Plan) -> Plan {
+    if let Some(division) = Division::of(shape, &plan.topology) {
+        let homes: Vec<Vec<usize>> = placed.best.homes.iter().map(Home::with_cpus).collect();
+        division.bind(host, &homes, shape, &mut plan);
+    }
     plan
 }
 
@@ -218,6 +229,11 @@ fn memory_policy(shape: &Shape, home: &Home) -> MemoryPolicy {
 }
 
 fn virtual_topology(host: &Host, shape: &Shape, sizing: &Sizing, homes: &[Home]) -> VirtualTopology {
+    VirtualTopology { distances: guest_distances(host, homes), ..topology_without_distances(shape, sizing) }
+}
+
+/// What the guest sees, but for the distances, which its homes have.
+fn topology_without_distances(shape: &Shape, sizing: &Sizing) -> VirtualTopology {
     let mut next = 0;
     let node = |(id, (share, at_start)): (usize, (&sizing::Share, &sizing::Share))| {
         let first = next;
@@ -239,7 +255,7 @@ fn virtual_topology(host: &Host, shape: &Shape, sizing: &Sizing, homes: &[Home])
         // vCPUs move freely among the CPUs of their home, so that no two of them stay siblings: to
         // say so would be untrue.
         threads_per_core: 1,
-        distances: guest_distances(host, homes),
+        distances: Vec::new(),
     }
 }
 

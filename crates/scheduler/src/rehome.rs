@@ -31,8 +31,9 @@
 //! each one's own memory is local; the other is 22 away.
 
 use crate::host::Host;
-use crate::placement::{Demand, EXACT_STEPS, Told};
-use crate::planner::{assemble, beside, placed};
+use crate::caches::Division;
+use crate::placement::{Demand, EXACT_STEPS, Terms, Told};
+use crate::planner::{assemble, beside, placed, under_caches};
 use crate::sizing::Share;
 use crate::{Occupancy, PlanError, explain, sizing};
 use std::collections::BTreeSet;
@@ -92,10 +93,13 @@ pub fn rehome_within(
         let least_home = least_home(host, &shape, topology);
         let demands =
             |of: &[Share]| -> Vec<Demand> { of.iter().map(|share| Demand::of(share, least_home, &shape)).collect() };
-        let placed = placed(host, &shape, &demands(&now), &demands(&most), Some(&told), exact_steps)?;
+        let division = Division::of(&shape, topology);
+        let (spread, division) = (shape.policy.placement, division.as_ref());
+        let terms = Terms { spread, told: Some(&told), division };
+        let placed = placed(host, &shape, [&demands(&now), &demands(&most)], terms, exact_steps)?;
         let mut plan = explained(assemble(host, &shape, topology, &placed));
         plan.warnings.extend(explain::cramped(host, &shape, &most, &placed));
-        Some(plan)
+        Some(under_caches(host, &shape, &placed, plan))
     })
 }
 

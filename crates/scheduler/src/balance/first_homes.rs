@@ -24,11 +24,10 @@ use super::plan::Planned;
 use super::scene::{Affinity, Scene};
 use super::{MoveKind, bandwidth, decimal, judge, loss};
 use crate::host::{Host, HostNode};
-use crate::placement::{self, Demand};
+use crate::placement::{self, Demand, Terms};
 use crate::{Mobility, balance::record};
 use std::cmp::Reverse;
 use topology::Bytes;
-use vm::spec::Spread;
 
 /// Assignments that are tried for a client that no single node holds.
 const STRADDLE_STEPS: usize = 2_000;
@@ -351,7 +350,7 @@ fn straddle(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
     let memory = if scene.policy.memory_aware { this.memory_size.0 } else { 0 };
     let traffic = this.traffic.unwrap_or(0.0) as u64;
     let demand = Demand { vcpus: this.vcpus() as u32, memory, least_home: 1, traffic };
-    let placed = placement::place(&host, &[demand], None, Spread::Auto, STRADDLE_STEPS);
+    let placed = placement::place(&host, &[demand], Terms::default(), STRADDLE_STEPS);
     let home = placed.and_then(|placed| placed.best.homes.first().map(|home| home.nodes.clone()));
     Some(home.map_or_else(|| allowed.clone(), |home| home.into_iter().map(|index| allowed[index]).collect()))
 }

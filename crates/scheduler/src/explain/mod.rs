@@ -174,13 +174,14 @@ fn lost(lost: &Lost, spread: Spread) -> String {
         (lost.cards, "distance to its network cards"),
         (bandwidth, "full memory controllers"),
         (misled, "distances that the guest was not told"),
+        (lost.caches, "crowded last-level caches"),
     ];
     let told: Vec<String> = causes
         .iter()
         .filter(|(micro, _)| *micro >= LOST_STEP)
         .map(|(micro, to)| format!("{} to {to}", cpus(*micro)))
         .collect();
-    let all = cpus(lost.cpu + lost.memory + siblings + lost.cards + bandwidth + misled);
+    let all = cpus(lost.cpu + lost.memory + siblings + lost.cards + bandwidth + misled + lost.caches);
     if told.is_empty() { format!("{all} CPUs") } else { format!("{all} CPUs ({})", told.join(", ")) }
 }
 

@@ -91,12 +91,20 @@ pub(crate) struct Lost {
     pub(crate) bandwidth: u64,
     /// Charged, not lost: the difference from the distances that the guest was told.
     pub(crate) misled: u64,
+    /// Charged, not lost, since vCPUs that float crowd their node too and are not charged: what
+    /// groups of vCPUs lose under the last-level caches that they keep to.
+    pub(crate) caches: u64,
 }
 
 impl Lost {
     /// Without what is charged only.
     pub(crate) fn all(&self) -> u64 {
         self.beside_bandwidth().saturating_add(self.bandwidth)
+    }
+
+    /// What is charged, and not lost.
+    pub(crate) fn charged(&self) -> u64 {
+        self.misled.saturating_add(self.caches)
     }
 
     /// Without what is lost to full memory controllers either.
@@ -114,7 +122,8 @@ pub(crate) struct Cost {
     /// all at once, whatever else runs, so that no saving elsewhere pays for it.
     pub(crate) stacked: u64,
     /// CPU time that is lost, in millionths of CPUs, with what is charged for distances that the
-    /// guest was not told. Where clients are to live apart, without what their distance costs.
+    /// guest was not told, and for caches. Where clients are to live apart, without what their
+    /// distance costs.
     pub(crate) lost: u64,
     /// CPU nodes that are left unused; counted only where clients are to live apart.
     pub(crate) unused: u32,
@@ -172,14 +181,16 @@ pub(crate) struct NodeCost {
     pub(crate) cards: u64,
     /// CPU time that is lost to its memory controllers.
     pub(crate) bandwidth: u64,
+    /// What is charged for its caches, at least.
+    pub(crate) caches: u64,
     pub(crate) crowding: u64,
 }
 
 impl NodeCost {
-    /// For `micro` millionths of vCPUs of this VM, which draw so many bytes a second. What other
-    /// VMs do is not known: half is counted as if their vCPUs were all busy, half as if all idled
-    /// but those of latency-sensitive VMs.
-    pub(crate) fn of(node: &HostNode, prefer_ht: bool, rates: &Rates, (micro, traffic): (u64, u64)) -> Self {
+    /// For `micro` millionths of vCPUs of this VM, which draw so many bytes a second and are charged
+    /// so much for caches. What other VMs do is not known: half is counted as if their vCPUs were
+    /// all busy, half as if all idled but those of latency-sensitive VMs.
+    pub(crate) fn of(node: &HostNode, prefer_ht: bool, rates: &Rates, (micro, traffic, caches): (u64, u64, u64)) -> Self {
         if micro == 0 {
             return Self::default();
         }
@@ -190,6 +201,7 @@ impl NodeCost {
             cpu_twice: cpu(held) + cpu(u64::from(node.always_busy) * VCPU),
             cards: rates.cards(micro, node.to_cards),
             bandwidth: rates.bandwidth(node, traffic),
+            caches,
             // Of thousandths squared.
             crowding: growth(held, held + micro, node.units(prefer_ht).into()) / (VCPU / 1000).pow(2),
         }

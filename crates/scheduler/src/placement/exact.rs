@@ -17,6 +17,9 @@ pub(crate) struct Found {
 #[derive(Clone)]
 pub(crate) struct Candidate {
     pub(crate) cost: Cost,
+    /// The same without what is charged for caches: beside it other virtual nodes can be compared,
+    /// which may be divided where these are not.
+    beside_caches: Cost,
     pub(crate) lost: Lost,
     /// By client.
     pub(crate) homes: Vec<Home>,
@@ -27,6 +30,11 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
+    /// Whether less is lost than by other virtual nodes, whatever stays free.
+    pub(crate) fn loses_less_than(&self, other: &Self) -> bool {
+        self.beside_caches.loses_less_than(&other.beside_caches)
+    }
+
     /// Whether each client has a hardware thread for each vCPU, and all of its memory at home.
     pub(crate) fn has_room(&self) -> bool {
         self.cost.stacked == 0 && self.lost.memory == 0
@@ -50,7 +58,13 @@ impl Candidate {
         let cpu_homes: Vec<&CpuHome> = state.homes().iter().copied().collect::<Option<_>>()?;
         let (homes, lost_to_memory) = memory::divide(problem, &cpu_homes);
         let lost = Lost { memory: lost_to_memory, ..state.lost() };
-        let cost = state.cost_of(&lost);
+        let caches = problem.division.map_or(0, |division| {
+            let lives: Vec<Vec<usize>> = cpu_homes.iter().map(|home| home.nodes.clone()).collect();
+            division.under(problem.host, &lives).lost
+        });
+        let cost = state.cost_of(&Lost { caches, ..lost });
+        let beside_caches = state.cost_of(&Lost { caches: 0, ..lost });
+        let lost = Lost { caches, ..lost };
         let mut bytes = vec![0u64; problem.host.nodes.len()];
         for home in &homes {
             home.nodes.iter().zip(&home.bytes).for_each(|(&node, &more)| bytes[node] += more);
@@ -58,7 +72,7 @@ impl Candidate {
         let fullness = problem.host.nodes.iter().zip(bytes).map(|(node, bytes)| fullness(node, bytes)).sum();
         let nodes = homes.iter().flat_map(|home| home.nodes.iter().copied()).collect();
         let traffic = state.loads().2.to_vec();
-        Some(Self { cost: Cost { fullness, ..cost }, lost, homes, nodes, traffic })
+        Some(Self { cost: Cost { fullness, ..cost }, beside_caches, lost, homes, nodes, traffic })
     }
 }
 

@@ -16,6 +16,8 @@
 //!    VM is drawn to. What other VMs do is not known: half is counted as if
 //!    their vCPUs were busy, half as if they idled.
 //!    Where the guest knows distances already, the difference from these is charged too ([`told`]).
+//!    Where vCPUs keep to last-level caches, what they lose under those of their home is charged
+//!    too ([`crate::caches`]).
 //! 3. With `placement = "apart"` or `"most_virtual_nodes"`: nodes left unused, then the
 //!    distance between clients (which then does not count above).
 //! 4. Crowding of the CPUs, fullness of the memory.
@@ -44,6 +46,7 @@ pub(crate) use exact::Candidate;
 pub(crate) use homes::{Demand, Home, VCPU};
 pub(crate) use told::Told;
 
+use crate::caches::{Division, Least};
 use crate::host::Host;
 use cost::Rates;
 use exact::{Found, Search};
@@ -88,21 +91,25 @@ pub(crate) struct Placed {
     pub(crate) grown: Option<Candidate>,
 }
 
-/// Finds homes that cost least. `None` where all nodes together lack the memory. `told` is what the
-/// guest knows already of the distances between its clients.
-pub(crate) fn place(
-    host: &Host,
-    demands: &[Demand],
-    told: Option<&Told>,
-    spread: Spread,
-    exact_steps: usize,
-) -> Option<Placed> {
+/// What is asked of the homes of all clients together.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Terms<'a> {
+    /// How far clients are to be spread.
+    pub(crate) spread: Spread,
+    /// What the guest knows already of the distances between its clients.
+    pub(crate) told: Option<&'a Told>,
+    /// How its vCPUs are divided among last-level caches, where they are.
+    pub(crate) division: Option<&'a Division>,
+}
+
+/// Finds homes that cost least. `None` where all nodes together lack the memory.
+pub(crate) fn place(host: &Host, demands: &[Demand], terms: Terms<'_>, exact_steps: usize) -> Option<Placed> {
     let needed = demands.iter().fold(0u64, |sum, demand| sum.saturating_add(demand.memory));
     let available = host.nodes.iter().fold(0u64, |sum, node| sum.saturating_add(node.available));
     if needed > available {
         return None;
     }
-    let mut problem = Problem::new(host, demands, told, spread);
+    let mut problem = Problem::new(host, demands, terms);
     let least: Vec<usize> = demands.iter().map(|demand| homes::least_size(host, demand, problem.cpus_fit)).collect();
     let (mut found, mut method) = problem.search(&least, 0, exact_steps);
     let threads: u64 = host.nodes.iter().map(|node| u64::from(node.threads)).sum();
@@ -122,8 +129,8 @@ pub(crate) fn place(
 }
 
 /// The placement in the homes of a VM at its largest, with what is there of it now.
-pub(crate) fn begun(host: &Host, now: &[Demand], told: Option<&Told>, spread: Spread, grown: Placed) -> Placed {
-    let best = grown.best.clone().of_demands(&Problem::new(host, now, told, spread));
+pub(crate) fn begun(host: &Host, now: &[Demand], terms: Terms<'_>, grown: Placed) -> Placed {
+    let best = grown.best.clone().of_demands(&Problem::new(host, now, terms));
     Placed { best, grown: Some(grown.best), ..grown }
 }
 
@@ -132,6 +139,9 @@ pub(crate) struct Problem<'a> {
     host: &'a Host,
     demands: &'a [Demand],
     told: Option<&'a Told>,
+    division: Option<&'a Division>,
+    /// Where vCPUs keep to caches: what they lose under them at least.
+    least_under: Option<Least>,
     /// Bytes of each client that lie with its vCPUs, as far as its home has room.
     near: Vec<u64>,
     /// For each client the first one that may change places with it unseen.
@@ -155,7 +165,8 @@ pub(crate) struct Problem<'a> {
 }
 
 impl<'a> Problem<'a> {
-    fn new(host: &'a Host, demands: &'a [Demand], told: Option<&'a Told>, spread: Spread) -> Self {
+    fn new(host: &'a Host, demands: &'a [Demand], terms: Terms<'a>) -> Self {
+        let Terms { spread, told, division } = terms;
         let nodes = 0..host.nodes.len();
         let nearest = |from: usize| {
             let others = nodes.clone().filter(|&to| to != from && host.nodes[to].available > 0);
@@ -171,8 +182,10 @@ impl<'a> Problem<'a> {
             host,
             demands,
             told,
+            division,
+            least_under: division.and_then(|division| Least::of(host, division)),
             near: demands.iter().map(|demand| far::near(host, demand.memory)).collect(),
-            kinds: told::kinds(demands, told),
+            kinds: told::kinds(demands, told, division),
             spread,
             rates: Rates::default(),
             cpu_nodes: host.nodes.iter().filter(|node| node.threads > 0).count() as u32,
@@ -257,6 +270,12 @@ impl<'a> Problem<'a> {
             (0..group.len()).map(|i| (homes + i as f64) / (i + 1) as f64).product()
         };
         groups.map(ways).product()
+    }
+
+    /// Parts of groups that a client brings to a home that is one node.
+    fn parts(&self, client: usize, home: &CpuHome) -> u32 {
+        let least = self.least_under.as_ref().filter(|_| home.nodes.len() == 1);
+        least.map_or(0, |least| least.parts(client, home.nodes[0]))
     }
 
     /// vCPUs of a home, in millionths, times the extra distance to `node`, in thousandths.

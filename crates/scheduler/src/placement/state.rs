@@ -16,6 +16,7 @@ pub(crate) struct State<'a> {
     bytes: Vec<u64>,
     clients: Vec<u32>,
     traffic: Vec<u64>,
+    parts: Vec<u32>,
     costs: Vec<NodeCost>,
     sums: Sums,
     /// What pairs that are not both placed cost at least by distance.
@@ -26,13 +27,14 @@ pub(crate) struct State<'a> {
     from: Vec<u64>,
 }
 
-/// What a node holds of the VM: millionths of vCPUs, bytes, clients, bytes a second.
+/// What a node holds of the VM: millionths of vCPUs, bytes, clients, bytes a second, parts of groups.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     micro: u64,
     bytes: u64,
     clients: u32,
     traffic: u64,
+    parts: u32,
 }
 
 /// Sums over nodes and clients.
@@ -42,6 +44,7 @@ struct Sums {
     cpu_twice: u64,
     cards: u64,
     bandwidth: u64,
+    caches: u64,
     crowding: u64,
     /// Bytes that nodes lack, each times the extra distance to the nearest other memory.
     short: u128,
@@ -66,6 +69,7 @@ impl<'a> State<'a> {
             bytes: vec![0; nodes],
             clients: vec![0; nodes],
             traffic: vec![0; nodes],
+            parts: vec![0; nodes],
             costs: vec![NodeCost::default(); nodes],
             sums: Sums::default(),
             rest: problem.least_of_pairs.iter().flatten().sum::<u128>() / 2,
@@ -141,6 +145,7 @@ impl<'a> State<'a> {
                 bytes: held.bytes - memory,
                 clients: held.clients - 1,
                 traffic: held.traffic - traffic,
+                parts: held.parts - self.problem.parts(client, home),
             };
             self.load(node, left);
         }
@@ -161,7 +166,7 @@ impl<'a> State<'a> {
     /// What a node holds of the VM.
     fn held(&self, node: usize) -> Held {
         let (micro, bytes) = (self.micro[node], self.bytes[node]);
-        Held { micro, bytes, clients: self.clients[node], traffic: self.traffic[node] }
+        Held { micro, bytes, clients: self.clients[node], traffic: self.traffic[node], parts: self.parts[node] }
     }
 
     /// The same with a client more, of which so many millionths of vCPUs are there.
@@ -172,6 +177,7 @@ impl<'a> State<'a> {
             bytes: held.bytes + memory,
             clients: held.clients + 1,
             traffic: held.traffic + traffic,
+            parts: held.parts + self.problem.parts(client, home),
         }
     }
 
@@ -189,11 +195,13 @@ impl<'a> State<'a> {
         let cost = match self.problem.spread {
             Spread::Apart | Spread::MostVirtualNodes => {
                 let unused = self.problem.cpu_nodes - sums.used;
-                let counted = lost.cpu + lost.memory + lost.cards + lost.bandwidth;
+                let counted = lost.cpu + lost.memory + lost.cards + lost.bandwidth + lost.caches;
                 Cost { lost: counted, unused, apart: lost.siblings + lost.misled, ..cost }
             }
-            Spread::Auto => Cost { lost: lost.all() + lost.misled, ..cost },
-            Spread::Together => Cost { lost: lost.beside_bandwidth() + lost.misled, bandwidth: lost.bandwidth, ..cost },
+            Spread::Auto => Cost { lost: lost.all() + lost.charged(), ..cost },
+            Spread::Together => {
+                Cost { lost: lost.beside_bandwidth() + lost.charged(), bandwidth: lost.bandwidth, ..cost }
+            }
         };
         cost.rounded()
     }
@@ -207,7 +215,8 @@ impl<'a> State<'a> {
         let siblings = by_distance(sums.siblings);
         // Rounded as one sum: what is saved by nearness and charged as difference is the same.
         let misled = by_distance(sums.siblings + sums.misled) - siblings;
-        Lost { cpu: sums.cpu_twice / 2, memory, siblings, cards: sums.cards, bandwidth: sums.bandwidth, misled }
+        let Sums { cards, bandwidth, caches, .. } = *sums;
+        Lost { cpu: sums.cpu_twice / 2, memory, siblings, cards, bandwidth, misled, caches }
     }
 
     fn load(&mut self, node: usize, held: Held) {
@@ -215,20 +224,22 @@ impl<'a> State<'a> {
         self.costs[node] = self.change(&mut sums, node, held);
         self.sums = sums;
         (self.micro[node], self.bytes[node], self.clients[node]) = (held.micro, held.bytes, held.clients);
-        self.traffic[node] = held.traffic;
+        (self.traffic[node], self.parts[node]) = (held.traffic, held.parts);
     }
 
     /// What the sums are when a node holds this instead of its own; the node's new cost.
     fn change(&self, sums: &mut Sums, node: usize, held: Held) -> NodeCost {
-        let Held { micro, bytes, clients, traffic } = held;
+        let Held { micro, bytes, clients, traffic, parts } = held;
         let problem = self.problem;
         let own = &problem.host.nodes[node];
         let before = self.costs[node];
-        let after = NodeCost::of(own, problem.host.prefer_ht, &problem.rates, (micro, traffic));
+        let caches = problem.least_under.as_ref().map_or(0, |least| least.lost(node, parts));
+        let after = NodeCost::of(own, problem.host.prefer_ht, &problem.rates, (micro, traffic, caches));
         sums.stacked = sums.stacked + after.stacked - before.stacked;
         sums.cpu_twice = sums.cpu_twice + after.cpu_twice - before.cpu_twice;
         sums.cards = sums.cards + after.cards - before.cards;
         sums.bandwidth = sums.bandwidth + after.bandwidth - before.bandwidth;
+        sums.caches = sums.caches + after.caches - before.caches;
         sums.crowding = sums.crowding + after.crowding - before.crowding;
         let short = |bytes: u64| u128::from(bytes.saturating_sub(own.available)) * u128::from(problem.nearest[node]);
         sums.short = sums.short + short(bytes) - short(self.bytes[node]);

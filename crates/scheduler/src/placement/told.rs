@@ -19,6 +19,7 @@
 //! The balancer charges a VM that runs by the same measure (`balance::loss`).
 
 use super::homes::{CpuHome, Demand, VCPU, WHOLE};
+use crate::caches::Division;
 use crate::host::Host;
 use topology::Distances;
 
@@ -96,13 +97,16 @@ pub(super) fn least_of_pairs(host: &Host, demands: &[Demand], homes: &[Vec<CpuHo
     clients.clone().map(|one| clients.clone().map(|other| least(one, other)).collect()).collect()
 }
 
-/// For each client the first one that it may change places with unseen: it asks for the same, and
-/// was told the same.
-pub(super) fn kinds(demands: &[Demand], told: Option<&Told>) -> Vec<usize> {
+/// For each client the first one that it may change places with unseen: it asks for the same, was
+/// told the same, and is divided alike.
+pub(super) fn kinds(demands: &[Demand], told: Option<&Told>, division: Option<&Division>) -> Vec<usize> {
     let mut kinds: Vec<usize> = Vec::new();
     for (client, demand) in demands.iter().enumerate() {
         let same = |&other: &usize| {
-            kinds[other] == other && demands[other] == *demand && told.is_none_or(|told| told.are_alike(other, client))
+            kinds[other] == other
+                && demands[other] == *demand
+                && told.is_none_or(|told| told.are_alike(other, client))
+                && division.is_none_or(|division| division.are_alike(other, client))
         };
         let kind = (0..client).find(same).unwrap_or(client);
         kinds.push(kind);
@@ -119,10 +123,10 @@ mod tests {
         let demand = Demand { vcpus: 2, memory: 1 << 30, least_home: 1, traffic: 0 };
         // Two pairs, near inside (12), far outside (32).
         let told = Told::of(&[vec![10, 12, 32, 32], vec![12, 10, 32, 32], vec![32, 32, 10, 12], vec![32, 32, 12, 10]]);
-        assert_eq!(kinds(&[demand; 4], Some(&told)), [0, 0, 2, 2]);
-        assert_eq!(kinds(&[demand; 4], None), [0; 4]);
+        assert_eq!(kinds(&[demand; 4], Some(&told), None), [0, 0, 2, 2]);
+        assert_eq!(kinds(&[demand; 4], None, None), [0; 4]);
         let larger = Demand { vcpus: 3, ..demand };
-        assert_eq!(kinds(&[demand, larger, demand, demand], Some(&told)), [0, 1, 2, 2]);
+        assert_eq!(kinds(&[demand, larger, demand, demand], Some(&told), None), [0, 1, 2, 2]);
     }
 
     #[test]

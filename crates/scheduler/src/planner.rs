@@ -1,7 +1,7 @@
 //! From machine, occupancy and shape to a plan.
 
-use crate::host::Host;
 use crate::caches::Division;
+use crate::host::Host;
 use crate::placement::{self, Candidate, Demand, EXACT_STEPS, Home, Placed, Terms, VCPU, far};
 use crate::sizing::{self, Sizing};
 use crate::{Occupancy, PlanError, backing, claims, cores, expected, explain};

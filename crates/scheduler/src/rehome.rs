@@ -30,8 +30,8 @@
 //! 12 apart, 2 and 3 too, the pairs 22. Each needs two nodes: 0-1 and 2-3, interleaved. Half of
 //! each one's own memory is local; the other is 22 away.
 
-use crate::host::Host;
 use crate::caches::Division;
+use crate::host::Host;
 use crate::placement::{Demand, EXACT_STEPS, Terms, Told};
 use crate::planner::{assemble, beside, placed, under_caches};
 use crate::sizing::Share;

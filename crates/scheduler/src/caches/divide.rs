@@ -11,8 +11,8 @@
 //! Caches of 8 and 4 cores, 12 vCPUs: 2 groups of 6 would put 6 vCPUs under 4 cores; 3 groups of 4
 //! fit, two of them under the larger cache.
 
-use vm::spec::CachePolicy;
 use vm::Shape;
+use vm::spec::CachePolicy;
 
 /// The last-level caches of a home: cores under each (hardware threads with `prefer_ht`), the
 /// largest first.

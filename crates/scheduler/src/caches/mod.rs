@@ -29,17 +29,19 @@
 //! idle, the home is the other node, unless it loses more than 5.6 CPUs otherwise.
 
 mod assign;
+mod deal;
 mod divide;
 mod division;
 mod explain;
+mod least;
 mod running;
 mod under;
 
 pub(crate) use divide::{Caches, dies, per_socket};
 pub(crate) use division::Division;
+pub(crate) use least::Least;
 pub(crate) use running::{Member, Place, settle};
 pub use running::{vcpu_groups, with_groups};
-pub(crate) use under::Least;
 
 use crate::Occupancy;
 use std::cmp::Reverse;

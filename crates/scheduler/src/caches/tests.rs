@@ -1,8 +1,8 @@
 use crate::{Occupancy, plan, rehome};
 use std::collections::BTreeSet;
-use topology::{Bytes, LlcId, Machine};
+use topology::{Bytes, LlcId, Machine, NodeId};
 use vm::spec::{CachePolicy, FixedNode};
-use vm::{Plan, Shape};
+use vm::{NodeUse, Plan, Shape};
 
 fn shape(vcpus: u32, cache: CachePolicy) -> Shape {
     let mut shape = Shape { name: "a".to_owned(), vcpus, memory: Bytes::from_mib(256), ..Shape::default() };
@@ -180,6 +180,38 @@ fn vcpus_that_may_come_have_a_group() {
     assert_eq!(groups(&plan), ["4@0-7", "4@8-15"]);
     assert_eq!(plan.vcpus_by_cache().values().sum::<u32>(), 2);
     assert_eq!(plan.placement.clients[0].cpus_of(7).to_string(), "8-15");
+}
+
+/// What is free under the caches of a home counts as what is free of its node.
+#[test]
+fn the_home_is_where_caches_are_idle() {
+    // Two caches of 4 cores a node. Others have 4 vCPUs on each: under cache 0, and anywhere on
+    // node 1. Two groups of 4 lose on node 0 0.2 x (8^2 - 4^2) / 4 + 4 and 0.2 x 4^2 / 4 = 7.2 CPUs,
+    // on node 1 2 x 0.8.
+    let machine = machine("pack:2 [numa(memory=4GiB)] l3:2 core:4 pu:1");
+    let mut occupancy = Occupancy::default();
+    for node in [0, 1] {
+        occupancy.nodes.insert(NodeId(node), NodeUse { vcpus: 4, ..NodeUse::default() });
+    }
+    occupancy.hold_caches(&[(LlcId(0), 4)].into());
+    let of = |cache| planned(&machine, &occupancy, &shape(8, cache));
+    assert_eq!(groups(&of(CachePolicy::Pack)), ["4@8-11", "4@12-15"]);
+    assert_eq!(of(CachePolicy::Ignore).placement.clients[0].home.to_string(), "0");
+    let told = &of(CachePolicy::Pack).reasons.iter().find(|reason| reason.choice == "home: node 1").cloned();
+    let told = &told.as_ref().expect("its home").because;
+    assert!(told.contains("it loses 3.6 CPUs (2 to waiting and shared cores, 1.6 to crowded last-level"), "{told}");
+    // Of the charge nothing is lost: a VM that floats crowds its node as much.
+    assert_eq!(of(CachePolicy::Pack).lost_milli_cpus, of(CachePolicy::Ignore).lost_milli_cpus);
+}
+
+#[test]
+fn clients_of_one_home_share_its_caches_evenly() {
+    // Two virtual nodes of 8 on one node of four caches: each group has one.
+    let mut two = shape(16, CachePolicy::Pack);
+    let node = FixedNode { vcpus: 8, memory: Bytes::from_mib(128), ..FixedNode::default() };
+    two.policy.virtual_nodes = Some(vec![node; 2]);
+    let plan = planned(&rome(), &Occupancy::default(), &two);
+    assert_eq!(groups(&plan), ["4@0-7", "4@8-15", "4@16-23", "4@24-31"]);
 }
 
 fn described(toml: &str) -> Machine {

@@ -1,20 +1,19 @@
 //! The cache of each group of a VM, once its clients have homes, and what that loses.
 //!
 //! **Rule.** Clients of one home are looked at together: their groups, the largest first, get the
-//! caches where least is lost ([`assign`]); then each client takes its own of these, under as many
-//! different ones as it can.
+//! caches where least is lost ([`assign`]); groups of two sizes are swapped while that wins; then
+//! each client takes its own of these, under as many different ones as it can.
 //!
-//! **Properties.** Groups of one size lose no more by any other choice that the policy allows.
-//! [`Least`] is never more than what is lost.
+//! **Properties.** Groups of one size lose no less by any other choice that the policy allows.
 //!
 //! **Example.** Two clients with two groups of 4 on a node of four idle caches of 4 cores: each
 //! group has a cache, 4 x 0.2 x 4^2 / 4 = 3.2 CPUs are charged.
 
-use super::assign::{Room, assign, lost_micro, rising};
+use super::assign::{Room, assign, lost_micro};
+use super::deal::{Pool, Taken, deal, swap};
 use super::division::Division;
 use super::explain::explain;
-use crate::divide::common_divisor;
-use crate::host::Host;
+use crate::host::{Host, HostNode};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use topology::LlcId;
@@ -67,7 +66,7 @@ impl Division {
             }
             *whole.entry(home).or_default() += self.clients[client].len() as u32;
         }
-        let of_node = |node: &crate::host::HostNode| node.caches.iter().map(Room::of).collect();
+        let of_node = |node: &HostNode| node.caches.iter().map(Room::of).collect();
         let mut rooms: Vec<Vec<Room>> = host.nodes.iter().map(of_node).collect();
         let mut groups = vec![Vec::new(); homes.len()];
         for (home, pool) in pools {
@@ -94,43 +93,25 @@ impl Division {
     }
 
     /// Gives the groups of all clients of a home their caches.
-    fn settle(
-        &self,
-        rooms: &mut [Vec<Room>],
-        places: &[Place],
-        pool: &[(usize, Vec<u32>)],
-        groups: &mut [Vec<(u32, Place)>],
-    ) {
+    fn settle(&self, rooms: &mut [Vec<Room>], places: &[Place], pool: &Pool, groups: &mut [Vec<(u32, Place)>]) {
+        let mut here: Vec<Room> = places.iter().map(|&(node, cache)| rooms[node][cache]).collect();
         let sizes: BTreeSet<Reverse<u32>> = pool.iter().flat_map(|(_, sizes)| sizes).copied().map(Reverse).collect();
-        let mut taken: Vec<Vec<usize>> = vec![vec![0; places.len()]; pool.len()];
-        let mut by_size: Vec<BTreeMap<u32, Vec<usize>>> = vec![BTreeMap::new(); pool.len()];
+        let mut taken: Vec<Taken> = Vec::new();
         for Reverse(size) in sizes {
-            let wants = |sizes: &[u32]| sizes.iter().filter(|own| **own == size).count();
-            let count: usize = pool.iter().map(|(_, sizes)| wants(sizes)).sum();
-            let here: Vec<Room> = places.iter().map(|&(node, cache)| rooms[node][cache]).collect();
-            let mut left = assign(&here, size, count as u32, self.policy);
-            for (&(node, cache), &number) in places.iter().zip(&left) {
-                rooms[node][cache].own += size * number;
-            }
-            for (index, (_, sizes)) in pool.iter().enumerate() {
-                for _ in 0..wants(sizes) {
-                    let free = (0..places.len()).filter(|&place| left[place] > 0);
-                    let fewest = free.min_by_key(|&place| (taken[index][place], Reverse(left[place]), place));
-                    let Some(place) = fewest else { continue };
-                    (left[place], taken[index][place]) = (left[place] - 1, taken[index][place] + 1);
-                    by_size[index].entry(size).or_default().push(place);
-                }
-            }
+            let count = pool.iter().flat_map(|(_, sizes)| sizes).filter(|own| **own == size).count();
+            let numbers = assign(&here, size, count as u32, self.policy);
+            here.iter_mut().zip(&numbers).for_each(|(room, number)| room.own += size * number);
+            taken.push(Taken { size, numbers });
         }
-        for ((client, sizes), mut taken) in pool.iter().zip(by_size) {
-            taken.values_mut().for_each(|places| places.sort_unstable_by_key(|&place| Reverse(place)));
-            let next = |size: &u32| Some((*size, places[taken.get_mut(size)?.pop()?]));
-            groups[*client] = sizes.iter().filter_map(next).collect();
+        swap(&mut here, &mut taken);
+        for (&(node, cache), room) in places.iter().zip(here) {
+            rooms[node][cache] = room;
         }
+        deal(places, pool, taken, groups);
     }
 
     /// Whether a client is divided on any node. Where none is, caches say nothing of homes.
-    fn counts(&self, host: &Host) -> bool {
+    pub(super) fn counts(&self, host: &Host) -> bool {
         let divides = |node: usize| {
             let units: Vec<u32> = host.nodes[node].caches.iter().map(|cache| cache.units).collect();
             (0..self.clients.len()).any(|client| self.groups(client, units.clone()).is_some())
@@ -148,55 +129,4 @@ fn lost_of(host: &Host, rooms: &[Vec<Room>], whole: &BTreeMap<&[usize], u32>) ->
         lost_micro(&Room { units, load, own: *vcpus })
     };
     rooms.iter().flatten().map(lost_micro).sum::<u64>() + whole.iter().map(of_whole).sum::<u64>()
-}
-
-/// The least that clients lose under the caches of single nodes, whatever their groups.
-pub(crate) struct Least {
-    /// By client and node: parts of groups that it brings.
-    parts: Vec<Vec<u32>>,
-    /// By node: what so many parts lose, in millionths of CPUs.
-    lost: Vec<Vec<u64>>,
-}
-
-impl Least {
-    /// `None` where caches say nothing of homes.
-    pub(crate) fn of(host: &Host, division: &Division) -> Option<Self> {
-        if !division.counts(host) {
-            return None;
-        }
-        let mut least = Self { parts: vec![Vec::new(); division.clients.len()], lost: Vec::new() };
-        for index in 0..host.nodes.len() {
-            let node = &host.nodes[index];
-            let units: Vec<u32> = node.caches.iter().map(|cache| cache.units).collect();
-            let divides = units.len() > 1;
-            let sizes = |client: usize| match divides {
-                // One that is too wide for these caches floats, which may lose less.
-                true => division.groups(client, units.clone()).map_or(Vec::new(), |groups| groups.sizes),
-                false => vec![division.clients[client].len() as u32],
-            };
-            let sizes: Vec<Vec<u32>> = (0..division.clients.len()).map(sizes).collect();
-            let part = common_divisor(sizes.iter().flatten().copied()).max(1);
-            let mut all = 0;
-            for (client, sizes) in sizes.iter().enumerate() {
-                let own = sizes.iter().sum::<u32>() / part;
-                least.parts[client].push(own);
-                all += own;
-            }
-            let load = node.caches.iter().map(|cache| cache.load).sum();
-            let whole = || vec![Room { units: host.units(index), load, own: 0 }];
-            let rooms = if divides { node.caches.iter().map(Room::of).collect() } else { whole() };
-            least.lost.push(rising(rooms, part, all));
-        }
-        Some(least)
-    }
-
-    /// Parts that a client brings to a node that is all of its home.
-    pub(crate) fn parts(&self, client: usize, node: usize) -> u32 {
-        self.parts[client][node]
-    }
-
-    /// What so many parts lose on a node.
-    pub(crate) fn lost(&self, node: usize, parts: u32) -> u64 {
-        self.lost[node].get(parts as usize).or(self.lost[node].last()).copied().unwrap_or(0)
-    }
 }

@@ -190,7 +190,12 @@ impl NodeCost {
     /// For `micro` millionths of vCPUs of this VM, which draw so many bytes a second and are charged
     /// so much for caches. What other VMs do is not known: half is counted as if their vCPUs were
     /// all busy, half as if all idled but those of latency-sensitive VMs.
-    pub(crate) fn of(node: &HostNode, prefer_ht: bool, rates: &Rates, (micro, traffic, caches): (u64, u64, u64)) -> Self {
+    pub(crate) fn of(
+        node: &HostNode,
+        prefer_ht: bool,
+        rates: &Rates,
+        (micro, traffic, caches): (u64, u64, u64),
+    ) -> Self {
         if micro == 0 {
             return Self::default();
         }

@@ -126,3 +126,38 @@ fn the_load_of_a_node_has_all_of_them_and_why_says_it() {
     // 6 vCPUs of 8 cores.
     assert_eq!(load(Some("it says so")), (75.0, Some("it says so".to_owned())));
 }
+
+/// CPUs that VMs on 16 CPUs are entitled to, to the thousandth: name, vCPUs, CPUs wanted, whether latency-sensitive.
+fn entitled(vms: &[(&str, u32, f64, bool)]) -> Vec<f64> {
+    let machine = machine();
+    let all = machine.usable_cpus(NodeId(0)).union(&machine.usable_cpus(NodeId(1)));
+    let vm = |(pid, &(name, vcpus, wanted, sensitive)): (usize, &(&str, u32, f64, bool))| {
+        let key = VmKey { name: name.to_owned(), pid: pid as u32, started: 1 };
+        let waits = ClientObservation { cpu_waited: Some(wanted / 2.0), ..client(&all, vcpus, wanted / 2.0, 0) };
+        let latency_sensitive = sensitive.then(|| "it says so".to_owned());
+        VmObservation { latency_sensitive, ..VmObservation::of_clients(key, vec![waits]) }
+    };
+    let quiet = observation(&machine, None, false);
+    let seen = Observation { vms: vms.iter().enumerate().map(vm).collect(), ..quiet };
+    let of = |vm: &VmObservation| {
+        let explained = why(&machine, &BalancePolicy::default(), &BalanceState::default(), &seen, &vm.vm);
+        (explained.expect("a VM").clients[0].entitled.expect("figures") * 1000.0).round() / 1000.0
+    };
+    seen.vms.iter().map(of).collect()
+}
+
+/// 16 CPUs, equal shares. What latency-sensitive VMs want comes first; what they do not want is for
+/// the others.
+#[test]
+fn who_is_latency_sensitive_comes_first_with_what_it_wants() {
+    let [a, b] = [("a", 8, 8.0, false), ("b", 8, 8.0, false)];
+    // It idles: the others have all.
+    assert_eq!(entitled(&[("quiet", 12, 0.0, true), a, b]), [0.0, 8.0, 8.0]);
+    // It works: 4 CPUs are left, 2 for each. Without the word, 16 / 3 for each.
+    assert_eq!(entitled(&[("quiet", 12, 12.0, true), a, b]), [12.0, 2.0, 2.0]);
+    assert_eq!(entitled(&[("quiet", 12, 12.0, false), a, b]), [5.333; 3]);
+    // 24 vCPUs are more than there are cores: no reservation would hold them, and shares divide.
+    assert_eq!(entitled(&[("one", 12, 12.0, true), ("two", 12, 12.0, true), a, b]), [4.0; 4]);
+    // As long as they idle the others have all, however many they are.
+    assert_eq!(entitled(&[("one", 12, 0.0, true), ("two", 12, 0.0, true), a, b]), [0.0, 0.0, 8.0, 8.0]);
+}

@@ -7,6 +7,7 @@ mod events;
 mod faults;
 mod first_homes;
 mod host;
+mod latency;
 mod modelled;
 mod networks;
 mod properties;

@@ -41,7 +41,7 @@ pub(super) fn accrue(scene: &Scene<'_>) -> Vec<((usize, usize), f64, f64)> {
         let used = client.seen.cpu_used?;
         // The entitlement is of the mean; a client that wants less now is not owed what it does not
         // want.
-        let entitled = client.load.min(wanted);
+        let entitled = client.entitled.min(wanted);
         (client.threads_move()).then_some((client.slot, (entitled - used) * scene.elapsed, entitled * scene.elapsed))
     };
     scene.clients.iter().filter_map(of).collect()
@@ -89,7 +89,7 @@ pub(super) fn pass(scene: &mut Scene<'_>, budget: &mut u32, planned: &mut Vec<Pl
 fn still_waits(scene: &Scene<'_>, client: usize) -> bool {
     let this = &scene.clients[client];
     let (Some(wanted), Some(used)) = (remember::demand_now(this.seen), this.seen.cpu_used) else { return false };
-    let entitled = this.load.min(wanted);
+    let entitled = this.entitled.min(wanted);
     100.0 * (entitled - used) >= scene.policy.fairness_percent * entitled && entitled > 0.0
 }
 

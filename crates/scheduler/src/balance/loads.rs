@@ -1,6 +1,7 @@
 //! Loads of nodes: what clients are entitled to, and what else runs there.
 
-use super::scene::Scene;
+use super::remember;
+use super::scene::{ClientScene, Scene};
 
 /// What a client counts with.
 struct Figures {
@@ -83,28 +84,58 @@ fn figures(scene: &Scene<'_>, client: usize) -> Figures {
     }
 }
 
-/// Where all clients together want more than the host has, each load becomes what the client's
-/// shares entitle it to: shares divide what there is, and what a client does not want goes to the
-/// others. Latency-sensitive VMs come first: theirs is reserved.
+/// Sets what clients are entitled to. Where all together want more than the host has, shares divide
+/// what there is, and what a client does not want goes to the others; that is also the load of who
+/// is not latency-sensitive.
+///
+/// Latency-sensitive VMs get what they want before the others, as the full reservation that ESXi
+/// asks of them gives it; and as there, what they do not want now is for the others. ESXi reserves
+/// whole cores and starts no VM that no core is left for: where such VMs have more vCPUs than the
+/// host has cores, nothing is reserved, and shares divide among all.
 fn entitle(scene: &mut Scene<'_>, others: f64) {
     let threads: f64 = scene.nodes.iter().map(|node| node.threads).sum();
-    let (reserved, divided): (Vec<usize>, Vec<usize>) =
+    let wanted: Vec<f64> = scene.clients.iter().map(wanted).collect();
+    let (reserved, mut divided): (Vec<usize>, Vec<usize>) =
         (0..scene.clients.len()).partition(|&client| scene.clients[client].vm.counts_full());
-    let load = |clients: &[usize]| clients.iter().map(|&client| scene.clients[client].load).sum::<f64>();
-    let supply = (threads - others - load(&reserved)).max(0.0);
-    if load(&divided) <= supply {
-        return;
+    let cores: f64 = scene.nodes.iter().map(|node| node.cores).sum();
+    let vcpus: f64 = reserved.iter().map(|&client| scene.clients[client].vcpus()).sum();
+    let mut left = (threads - others).max(0.0);
+    if vcpus <= cores {
+        left = (left - reserved.iter().map(|&client| wanted[client]).sum::<f64>()).max(0.0);
+    } else {
+        divided = (0..scene.clients.len()).collect();
     }
+    for (client, wanted) in scene.clients.iter_mut().zip(&wanted) {
+        client.entitled = *wanted;
+    }
+    if divided.iter().map(|&client| wanted[client]).sum::<f64>() > left {
+        by_shares(scene, divided, left);
+    }
+    for client in scene.clients.iter_mut().filter(|client| !client.vm.counts_full()) {
+        client.load = client.entitled;
+    }
+}
+
+/// CPUs that a client wants: its load, of a latency-sensitive VM what it uses and waits for.
+fn wanted(client: &ClientScene<'_>) -> f64 {
+    if !client.vm.counts_full() {
+        return client.load;
+    }
+    let mean = client.known.demand.unwrap_or(client.load);
+    remember::demand_now(client.seen).unwrap_or(mean).max(mean).min(client.load)
+}
+
+/// Divides so many CPUs among clients that want more.
+fn by_shares(scene: &mut Scene<'_>, divided: Vec<usize>, mut left: f64) {
     let weights: Vec<f64> = (0..scene.clients.len()).map(|client| weight(scene, client)).collect();
-    let level = |client: usize| (scene.clients[client].load / weights[client], client);
-    let mut order: Vec<(f64, usize)> = divided.iter().copied().map(level).collect();
+    let level = |client: usize| (scene.clients[client].entitled / weights[client], client);
+    let mut weight: f64 = divided.iter().map(|&client| weights[client]).sum();
+    let mut order: Vec<(f64, usize)> = divided.into_iter().map(level).collect();
     order.sort_unstable_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
-    let (mut left, mut weight): (f64, f64) = (supply, divided.iter().map(|&client| weights[client]).sum());
     for (_, client) in order {
-        let share = left * weights[client] / weight;
-        let load = scene.clients[client].load.min(share);
-        scene.clients[client].load = load;
-        left = (left - load).max(0.0);
+        let entitled = &mut scene.clients[client].entitled;
+        *entitled = entitled.min(left * weights[client] / weight);
+        left = (left - *entitled).max(0.0);
         weight = (weight - weights[client]).max(f64::MIN_POSITIVE);
     }
 }
@@ -113,7 +144,7 @@ fn entitle(scene: &mut Scene<'_>, others: f64) {
 pub(super) fn weight(scene: &Scene<'_>, client: usize) -> f64 {
     let this = &scene.clients[client];
     let (first, end) = this.family;
-    let all: f64 = scene.clients[first..end].iter().map(super::scene::ClientScene::vcpus).sum();
+    let all: f64 = scene.clients[first..end].iter().map(ClientScene::vcpus).sum();
     f64::from(this.vm.shares.max(1)) * this.vcpus() / all.max(1.0)
 }
 

@@ -50,6 +50,9 @@ pub(super) struct ClientScene<'a> {
     pub(super) demand: Option<f64>,
     /// CPUs that count at its home.
     pub(super) load: f64,
+    /// CPU time that it is entitled to, in CPUs: its load, but for latency-sensitive VMs, which
+    /// count in full and are entitled to what they want.
+    pub(super) entitled: f64,
     /// CPUs that are expected of it.
     pub(super) expected: f64,
     /// Bytes by node; `None` where nobody knows.
@@ -188,6 +191,7 @@ impl<'a> Scene<'a> {
                     family,
                     demand: known.demand.filter(|_| super::remember::demand_now(seen).is_some()),
                     load: 0.0,
+                    entitled: 0.0,
                     expected: 0.0,
                     resident_bytes: resident.iter().flatten().map(|(_, bytes)| bytes).sum(),
                     resident,

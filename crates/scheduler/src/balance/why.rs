@@ -59,7 +59,7 @@ fn explain(scene: &Scene<'_>, client: usize, home: &Home) -> ClientExplanation {
         client: this.seen.id,
         home: home.clone(),
         demand: this.demand,
-        entitled: this.demand.map(|_| this.load),
+        entitled: this.demand.map(|_| this.entitled),
         always_busy: this.vm.latency_sensitive.clone().filter(|_| this.vm.counts_full()),
         owed_percent: fairness::owed_percent(this.known),
         misled: siblings::misleading(scene, client),

@@ -122,10 +122,8 @@ fn parts(scene: &Scene<'_>, client: &ClientScene<'_>, home: &[usize]) -> Parts {
         None => parts.push((passage, part)),
     };
     let each = 1.0 / home.len() as f64;
-    let mut of_node = |memory: usize, part: f64| {
-        add((memory, memory), part);
-        home.iter().filter(|&&from| from != memory).for_each(|&from| add((from, memory), part * each));
-    };
+    let mut of_node =
+        |memory: usize, part: f64| ways(home, memory).for_each(|(passage, share)| add(passage, part * share));
     let follows = client.memory_moves() && scene.policy.move_memory;
     match &client.resident {
         Some(resident) if !follows && client.resident_bytes() > 0 => {
@@ -135,6 +133,35 @@ fn parts(scene: &Scene<'_>, client: &ClientScene<'_>, home: &[usize]) -> Parts {
         _ => home.iter().for_each(|&node| of_node(node, each)),
     }
     parts
+}
+
+/// What traffic from the CPUs of `home` to memory on a node passes, and which part of it does.
+fn ways(home: &[usize], memory: usize) -> impl Iterator<Item = (Passage, f64)> + '_ {
+    let each = 1.0 / home.len() as f64;
+    let far = home.iter().filter(move |&&from| from != memory).map(move |&from| ((from, memory), each));
+    std::iter::once(((memory, memory), 1.0)).chain(far)
+}
+
+/// CPUs won by all who draw if what a client has on its home lay there in equal parts, and not as it
+/// lies: nothing where it draws no more than its nodes give.
+pub(super) fn won_by_equal_parts(scene: &Scene<'_>, client: usize) -> f64 {
+    let this = &scene.clients[client];
+    let all = this.bytes_on(&this.home) as f64;
+    let Some(asked) = asked(scene, this).filter(|_| all > 0.0) else { return 0.0 };
+    let each = 1.0 / this.home.len() as f64;
+    let of = |&memory: &usize| -> f64 {
+        // What is drawn counts it in equal parts.
+        let more = this.bytes_on(&[memory]) as f64 / all - each;
+        let of_passage = |(passage, share): (Passage, f64)| {
+            let Some(given) = scene.passages.given(passage) else { return 0.0 };
+            let (equal, part) = (scene.passages.drawn(passage), more * share);
+            let traffic = (equal.traffic + asked.traffic * part).max(0.0);
+            let waiting = (equal.waiting + asked.waiting * part).max(0.0);
+            lost(Drawn { traffic, waiting }, given) - lost(equal, given)
+        };
+        ways(&this.home, memory).map(of_passage).sum()
+    };
+    this.home.iter().map(of).sum()
 }
 
 /// CPUs that wait at a passage that gives so much.

@@ -5,7 +5,8 @@
 //!
 //! **Rule.** The rate times the time that passed, less under memory pressure, in chunks and in
 //! turns: the client that loses most to its memory first, its farthest memory first. A home of
-//! several nodes gets equal parts of what comes; what lies on any of its nodes stays.
+//! several nodes gets equal parts of what comes; what lies on any of its nodes stays, unless its
+//! traffic wants it level ([`level`]).
 //!
 //! **Properties.** Never more than the rate, nor more than a node has free beside its headroom.
 //! Nothing goes to a node beside those that somebody bound it to. Memory that would not move is
@@ -17,13 +18,13 @@
 
 use super::plan::Chunk;
 use super::scene::{ClientScene, Scene};
-use super::{queue, room};
+use super::{level, queue, room};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use topology::Bytes;
 
 /// Less than this is not worth a system call.
-const LEAST_CHUNK: u64 = 1 << 20;
+pub(super) const LEAST_CHUNK: u64 = 1 << 20;
 
 /// A client with memory away from home.
 struct Behind {
@@ -80,6 +81,7 @@ pub(super) fn chunks(scene: &Scene<'_>) -> Vec<Chunk> {
     while left >= LEAST_CHUNK && !all.is_empty() {
         all.retain_mut(|behind| send(behind, &mut left));
     }
+    level::chunks(scene, left, &mut taken, &mut chunks);
     chunks
 }
 
@@ -148,16 +150,16 @@ pub(super) fn free_now(scene: &Scene<'_>, client: &ClientScene<'_>, node: usize)
 }
 
 /// What this step has already sent to each pool.
-struct Taken {
+pub(super) struct Taken {
     pools: Vec<((usize, Option<Bytes>), u64)>,
 }
 
 impl Taken {
-    fn of(&self, node: usize, page: Option<Bytes>) -> u64 {
+    pub(super) fn of(&self, node: usize, page: Option<Bytes>) -> u64 {
         self.pools.iter().find(|(pool, _)| *pool == (node, page)).map_or(0, |(_, bytes)| *bytes)
     }
 
-    fn add(&mut self, node: usize, page: Option<Bytes>, bytes: u64) {
+    pub(super) fn add(&mut self, node: usize, page: Option<Bytes>, bytes: u64) {
         match self.pools.iter_mut().find(|(pool, _)| *pool == (node, page)) {
             Some((_, taken)) => *taken += bytes,
             None => self.pools.push(((node, page), bytes)),
@@ -197,7 +199,7 @@ fn follow(scene: &Scene<'_>, behind: &mut Behind, budget: u64, taken: &mut Taken
     sent
 }
 
-/// Memory away from home, by node. What lies on one node of a home of several stays: half of the
+/// Memory away from home, by node. What lies on one node of a home of several is none: half of the
 /// threads are near it wherever it lies.
 fn sources(scene: &Scene<'_>, client: &ClientScene<'_>) -> Vec<(usize, u64)> {
     let extra = |node: usize| client.home.iter().map(|&from| scene.extra(from, node)).sum::<f64>();

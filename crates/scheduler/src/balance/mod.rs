@@ -33,6 +33,7 @@ mod first_homes;
 mod follow;
 mod home;
 mod judge;
+mod level;
 mod load;
 mod loads;
 mod locality;

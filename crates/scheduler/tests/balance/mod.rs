@@ -9,6 +9,7 @@ mod communication;
 mod devices;
 mod fairness;
 mod homes;
+mod level;
 mod memory;
 mod moves;
 mod properties;

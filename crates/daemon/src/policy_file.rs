@@ -49,8 +49,8 @@ pub struct VmRule {
     /// Whether its clients are to live `together` or `apart`, or `auto`, as it is worth most.
     /// Default: as its spec says, else `auto`.
     pub placement: Option<Spread>,
-    /// Its memory traffic: `low`, `high`, an amount such as `12 GB/s`, or `auto`, as it is measured.
-    /// Default: as its spec says, else `auto`.
+    /// Its memory traffic: `low`, `high`, an amount such as `12 GB/s`, or `auto`, as it is
+    /// measured. Default: as its spec says, else `auto`.
     pub bandwidth: Option<BandwidthNeed>,
     /// Whether it is drawn to the nodes of its devices. Default: as its spec says, else as
     /// `balance.near_device` does.

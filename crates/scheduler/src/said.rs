@@ -1,5 +1,5 @@
-//! Who said how a VM is to live: its spec, which QEMU's command line has ([`vm::stated`]), or a rule
-//! of the administrator's.
+//! Who said how a VM is to live: its spec, which QEMU's command line has ([`vm::stated`]), or a
+//! rule of the administrator's.
 //!
 //! **Rule.** A rule overrules the spec, field by field: the host is its administrator's. What a
 //! spec says of a stranger's VM counts as far as it binds that VM alone; its word on memory traffic

@@ -1,6 +1,7 @@
 //! Counting on a made-up resctrl tree: directories and files as the kernel shows them.
 
-mod faults;
+#[path = "fault_tests.rs"]
+mod fault_tests;
 
 use super::*;
 use scheduler::VmKey;

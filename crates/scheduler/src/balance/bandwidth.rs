@@ -142,8 +142,8 @@ fn ways(home: &[usize], memory: usize) -> impl Iterator<Item = (Passage, f64)> +
     std::iter::once(((memory, memory), 1.0)).chain(far)
 }
 
-/// CPUs won by all who draw if what a client has on its home lay there in equal parts, and not as it
-/// lies: nothing where it draws no more than its nodes give.
+/// CPUs won by all who draw if what a client has on its home lay there in equal parts, and not as
+/// it lies: nothing where it draws no more than its nodes give.
 pub(super) fn won_by_equal_parts(scene: &Scene<'_>, client: usize) -> f64 {
     let this = &scene.clients[client];
     let all = this.bytes_on(&this.home) as f64;

@@ -1,12 +1,12 @@
 //! Memory of a client whose home is several nodes, levelled over them where it streams.
 //!
-//! **Problem.** A wide VM whose memory lies on one node of its home draws all of it from that node's
-//! controllers, while those of the others idle. The planner interleaves such memory at the start; a
-//! VM that others started, or that came to be wide, has it where it touched it first.
+//! **Problem.** A wide VM whose memory lies on one node of its home draws all of it from that
+//! node's controllers, while those of the others idle. The planner interleaves such memory at the
+//! start; a VM that others started, or that came to be wide, has it where it touched it first.
 //!
 //! **Rule.** What a node of the home has beyond an equal part goes to those that have less, while
-//! the bandwidth that is won pays the copying back, as for every move; with what memory that is away
-//! from home left of the rate; who wins most first.
+//! the bandwidth that is won pays the copying back, as for every move; with what memory that is
+//! away from home left of the rate; who wins most first.
 //!
 //! **Properties.** A client that waits for latency draws little, wins nothing and keeps its memory:
 //! half of its threads are near it wherever it lies. So does one whose traffic nobody knows, and on
@@ -14,8 +14,9 @@
 //! than until no node is asked for more than it gives.
 //!
 //! **Example.** 8 vCPUs on two nodes that give 18 GB/s each draw 22.8 GB/s, all of it from node 0:
-//! 8 x (1 - 18 / 22.8) = 1.67 CPUs wait. From both, 11.4 GB/s each, none does: 2 of 4 GiB would cost
-//! 2 CPU seconds, paid back in 1.2 s. With 3 GiB on node 0 it gives 17.1 GB/s, and what is left stays.
+//! 8 x (1 - 18 / 22.8) = 1.67 CPUs wait. From both, 11.4 GB/s each, none does: 2 of 4 GiB would
+//! cost 2 CPU seconds, paid back in 1.2 s. With 3 GiB on node 0 it gives 17.1 GB/s, and what is
+//! left stays.
 
 use super::bandwidth;
 use super::follow::{LEAST_CHUNK, Taken, free_now};

@@ -27,8 +27,8 @@ pub(super) fn stated_lost(emission: &Emission<'_>, stack: &str, binds: bool) -> 
     })
 }
 
-/// The same where the stack hands the words on but binds no vCPU: what a VM with a CPU for each vCPU
-/// says by that.
+/// The same where the stack hands the words on but binds no vCPU: what a VM with a CPU for each
+/// vCPU says by that.
 pub(super) fn binding_lost(emission: &Emission<'_>, stack: &str) -> Option<Loss> {
     let policy = &emission.spec.policy;
     (policy.counts_full() && !policy.latency_sensitive).then(|| {

@@ -109,8 +109,8 @@ pub struct CommandLine {
     pub vhost_nodes: BTreeSet<Option<u32>>,
 }
 
-/// The words of the first device whose id has a mark: as `homenode run` writes it, or as libvirt hands it
-/// on.
+/// The words of the first device whose id has a mark: as `homenode run` writes it, or as libvirt
+/// hands it on.
 fn stated(arguments: &[String]) -> Stated {
     let of_device = |value: &str| Stated::from_id(Options::parse(value, "backend").get("id")?);
     values_of(arguments, &["chardev", "device"]).find_map(of_device).unwrap_or_default()

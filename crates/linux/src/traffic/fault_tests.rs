@@ -111,7 +111,7 @@ fn a_group_that_the_kernel_refuses_is_asked_for_again_later() {
     let place = tempfile::tempdir().unwrap();
     let program = std::env::current_exe().unwrap();
     let script = "mount -t tmpfs -o nr_inodes=64 none \"$1\" || exit 77\n\
-                  exec \"$2\" --exact traffic::tests::faults::where_no_directory_can_be_made --ignored";
+                  exec \"$2\" --exact traffic::tests::fault_tests::where_no_directory_can_be_made --ignored";
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", script, "sh"]).arg(place.path()).arg(program).env(FULL_PLACE, place.path());
     let Ok(output) = command.output() else { return eprintln!("SKIPPED {test}: there is no program unshare") };
@@ -143,7 +143,7 @@ fn where_no_directory_can_be_made() {
     assert_eq!((seen[0].traffic, seen[1]), (Some(Traffic { local: 0.0, remote: 0.0 }), Measured::default()));
     let notes = meters.meter().notes;
     assert!(notes.len() == 1 && notes[0].contains("vm9 is unknown: the CPU has no monitoring group left"), "{notes:?}");
-    // Once there is room again it gets one, and not before 32 looks: each costs the kernel a search.
+    // Once there is room again it gets one, but not before 32 looks: each asking costs a search.
     fs::remove_dir_all(&taken).unwrap();
     let group = host.group("homenode.9.109.0");
     let look = (4..=40).find(|&second_after| {

@@ -1,5 +1,6 @@
 //! Prints how long one step of the balancer takes for 1,000 VMs on 16 nodes: `cargo run --release
-//! -p scheduler --example step_time -- [PERIODS] [TURNS]`.
+//! -p scheduler --example step_time -- [PERIODS] [TURNS] [NAME]`; with NAME: only the loads whose
+//! names contain it.
 #![allow(clippy::disallowed_methods, reason = "it measures the pure crate from outside")]
 
 use scheduler::balance::{BalancePolicy, BalanceState, step};
@@ -103,6 +104,9 @@ fn divide(machine: &Machine, client: &mut ClientObservation, number: usize) {
 }
 
 fn measure(machine: &Machine, name: &str, mut observation: Observation, load: Load, (periods, turns): (u32, u32)) {
+    if std::env::args().nth(3).is_some_and(|part| !name.contains(&part)) {
+        return;
+    }
     let policy = BalancePolicy::default();
     let mut state = BalanceState::default();
     let mut times = Vec::new();

@@ -66,6 +66,11 @@ pub(super) fn lost(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
     partners.iter().map(away).sum::<f64>().min(busy) * scene.policy.communication_percent / 100.0
 }
 
+/// Whether a client exchanges bytes with anybody, as far as that counts.
+pub(super) fn has_partners(scene: &Scene<'_>, client: usize) -> bool {
+    scene.partners.of.get(client).is_some_and(|partners| !partners.is_empty())
+}
+
 /// CPUs that those whom a client exchanges bytes with win when it goes to a node.
 pub(super) fn won_by_partners(scene: &Scene<'_>, client: usize, to: usize) -> f64 {
     let Some(partners) = scene.partners.of.get(client) else { return 0.0 };

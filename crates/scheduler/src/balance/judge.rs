@@ -274,6 +274,21 @@ pub(super) fn enough(scene: &Scene<'_>, gain: f64, witness: &mut impl Witness) -
     false
 }
 
+/// CPUs of a client's load that are on a node now.
+fn part_on(scene: &Scene<'_>, client: usize, node: usize) -> f64 {
+    let this = &scene.clients[client];
+    if !this.home.contains(&node) {
+        return 0.0;
+    }
+    let threads: f64 = this.home.iter().map(|&node| scene.nodes[node].threads).sum::<f64>().max(1.0);
+    this.load * scene.nodes[node].threads / threads
+}
+
+/// Load of a node in percent of its cores, with all of a client there.
+pub(super) fn percent_with(scene: &Scene<'_>, client: usize, node: usize) -> f64 {
+    scene.percent(node, scene.clients[client].load - part_on(scene, client, node))
+}
+
 /// Gains and costs of going to `to` alone, without any threshold.
 pub(super) fn weigh(scene: &Scene<'_>, client: usize, to: usize) -> Verdict {
     weigh_beside(scene, client, to, None)
@@ -284,8 +299,7 @@ pub(super) fn weigh_beside(scene: &Scene<'_>, client: usize, to: usize, partner:
     let this = &scene.clients[client];
     let load = this.load;
     let from = this.home.first().copied().unwrap_or(to);
-    let threads: f64 = this.home.iter().map(|&node| scene.nodes[node].threads).sum::<f64>().max(1.0);
-    let part = |node: usize| if this.home.contains(&node) { load * scene.nodes[node].threads / threads } else { 0.0 };
+    let part = |node: usize| part_on(scene, client, node);
     let loss = |node: usize, more: f64| loss::crowding(scene, node, (scene.nodes[node].load + more).max(0.0));
     let mut crowding_gain = 0.0;
     for &node in this.home.iter().filter(|&&node| node != to) {

@@ -28,6 +28,8 @@ use super::{MoveKind, communication, decimal, loss, siblings};
 /// Clients of wide VMs that are compared with every node in one step; the next ones follow in the
 /// next step.
 const WIDE_LOOKS: usize = 48;
+/// CPUs by which sums of the same numbers in another order may differ.
+const ROUNDING: f64 = 1e-9;
 
 /// Moves clients while that is worth it and the budget lasts. Gives back the moves that only the
 /// target refused: a swap may do.
@@ -104,8 +106,11 @@ fn wide(scene: &Scene<'_>) -> Vec<(Verdict, usize, usize)> {
         if !judge::may_move(scene, client, MoveKind::Locality, &mut Quick) {
             continue;
         }
+        let stays = Stays::of(scene, client);
         for to in 0..scene.nodes.len() {
-            if scene.clients[client].home[..] == [to] || !scene.has_cpus(to) {
+            let other = scene.has_cpus(to) && scene.clients[client].home[..] != [to];
+            let capped = || core_cap(scene, to, judge::percent_with(scene, client, to), &mut Quick);
+            if !other || !capped() || !stays.may_be_left(scene, client, to) {
                 continue;
             }
             let verdict = judge(scene, client, to, &mut Quick);
@@ -117,6 +122,46 @@ fn wide(scene: &Scene<'_>) -> Vec<(Verdict, usize, usize)> {
     wishes
 }
 
+/// What a client loses where it lives, of which a move wins a part: in CPUs for good, with what its
+/// siblings lose by it, and in CPU seconds once.
+struct Stays {
+    for_good: f64,
+    once: f64,
+}
+
+impl Stays {
+    fn of(scene: &Scene<'_>, client: usize) -> Self {
+        let home = &scene.clients[client].home;
+        Self { for_good: for_good(scene, client, home), once: loss::transition(scene, client, home) }
+    }
+
+    /// Whether going to a node may be worth enough: without what loads say, which only speaks
+    /// against it. [`judge`] says the same of those that are left out, and takes longer.
+    fn may_be_left(&self, scene: &Scene<'_>, client: usize, to: usize) -> bool {
+        let (policy, target) = (scene.policy, [to]);
+        if policy.payback_seconds <= 0.0 || communication::has_partners(scene, client) {
+            return true;
+        }
+        let wins = (self.for_good - for_good(scene, client, &target)) * policy.locality_weight;
+        let least = least_worth(scene, client) - ROUNDING - self.once / policy.payback_seconds;
+        wins >= least && wins - loss::transition(scene, client, &target) / policy.payback_seconds >= least
+    }
+}
+
+fn for_good(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
+    loss::steady(scene, client, home) + loss::lost_by_siblings(scene, client, home)
+}
+
+/// CPUs that a move must be worth.
+fn least_worth(scene: &Scene<'_>, client: usize) -> f64 {
+    scene.policy.gain_percent / 100.0 * busy(scene, client)
+}
+
+/// CPU time that the client wants, in CPUs, and never none.
+fn busy(scene: &Scene<'_>, client: usize) -> f64 {
+    scene.clients[client].demand.unwrap_or(0.0).max(0.01)
+}
+
 /// Judges one locality move.
 pub(super) fn judge(scene: &Scene<'_>, client: usize, to: usize, witness: &mut impl Witness) -> Verdict {
     let this = &scene.clients[client];
@@ -124,12 +169,17 @@ pub(super) fn judge(scene: &Scene<'_>, client: usize, to: usize, witness: &mut i
         // `judge::may_move` says why.
         return Verdict::default();
     }
-    let mut verdict = judge::weigh(scene, client, to);
     if this.home[..] == [to] {
-        return Verdict { accepted: false, ..verdict };
+        return Verdict { accepted: false, ..judge::weigh(scene, client, to) };
     }
+    // What costs least to find out comes first: most moves are refused here.
+    let all = witness.wants_all();
     let may = judge::may_go(scene, client, to, 0, MoveKind::Locality, witness);
-    let capped = core_cap(scene, to, verdict.after.1, witness);
+    let capped = (may || all) && core_cap(scene, to, judge::percent_with(scene, client, to), witness);
+    if !capped && !all {
+        return Verdict::default();
+    }
+    let mut verdict = judge::weigh(scene, client, to);
     let worth = worth(scene, client, to, &verdict, witness);
     let soon = load::follows_soon(scene, &verdict, witness);
     verdict.accepted = may && capped && soon && worth.is_some() && fits_threads(scene, client, to);
@@ -171,7 +221,7 @@ fn worth(scene: &Scene<'_>, client: usize, to: usize, verdict: &Verdict, witness
         witness.hears(|| refusal("gain_percent", worth, policy.gain_percent, "points", text()));
         return None;
     }
-    let busy = scene.clients[client].demand.unwrap_or(0.0).max(0.01);
+    let busy = busy(scene, client);
     // Emptier CPUs alone are the business of load moves and their thresholds; crowded ones speak
     // against it here too.
     let locality = verdict.remote_gain - verdict.cost / policy.payback_seconds;

@@ -193,6 +193,18 @@ fn counts_siblings(scene: &Scene<'_>, client: usize) -> bool {
 /// for itself.
 pub(super) fn won_by_siblings(scene: &Scene<'_>, client: usize, to: usize, partner: Partner) -> f64 {
     let home = &scene.clients[client].home;
+    by_siblings(scene, client, partner, |this| pair(scene, this, (client, home)) - pair(scene, this, (client, &[to])))
+}
+
+/// CPUs that the VM's other clients lose to their distance from a client that lives at `home`.
+pub(super) fn lost_by_siblings(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
+    by_siblings(scene, client, None, |this| pair(scene, this, (client, home)))
+}
+
+/// CPUs that the VM's other clients with a home wait for memory of a client that is so far from
+/// each.
+fn by_siblings(scene: &Scene<'_>, client: usize, partner: Partner, extra: impl Fn((usize, &[usize])) -> f64) -> f64 {
+    let home = &scene.clients[client].home;
     if !counts_siblings(scene, client) || home.is_empty() {
         return 0.0;
     }
@@ -202,9 +214,8 @@ pub(super) fn won_by_siblings(scene: &Scene<'_>, client: usize, to: usize, partn
     for other in others {
         count += 1;
         if partner.is_none_or(|(partner, _)| partner != other) {
-            let this = (other, &scene.clients[other].home[..]);
-            let won = pair(scene, this, (client, home)) - pair(scene, this, (client, &[to]));
-            sum += stall(scene, &scene.clients[other]) * won * part_to_siblings(scene, other);
+            let extra = extra((other, &scene.clients[other].home[..]));
+            sum += stall(scene, &scene.clients[other]) * extra * part_to_siblings(scene, other);
         }
     }
     // As many siblings with a home as the client has each of the others has, itself among them.

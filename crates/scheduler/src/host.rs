@@ -60,6 +60,9 @@ pub(crate) struct Host {
     /// How much farther than its own memory a node's CPUs have it to another's, in thousandths: 0
     /// is local, 1000 twice as far.
     pub(crate) extra: Vec<Vec<u64>>,
+    /// `links[i][j]`: bytes a second that the way from node i's CPUs to node j's memory carries;
+    /// `None` where nobody says, empty where nobody says anything.
+    pub(crate) links: Vec<Vec<Option<u64>>>,
     pub(crate) prefer_ht: bool,
     /// Size of the huge pages that memory is counted in: the nodes' memory is that of their pools.
     /// `None`: ordinary memory.
@@ -153,8 +156,9 @@ impl Host {
             return Err(PlanError::UnknownBandwidth { vm: shape.name.clone(), machine: machine.name.clone(), unknown });
         }
         let distances = distances(machine, &nodes);
+        let links = links(machine, &nodes);
         let host = Self::of(machine.name.clone(), nodes, distances, shape.policy.prefer_ht);
-        Ok(Self { page: page.map(|page| page.0), cards, divides, divides_memory, left_out, ..host })
+        Ok(Self { links, page: page.map(|page| page.0), cards, divides, divides_memory, left_out, ..host })
     }
 
     /// A host of these nodes; `distances[i][j]` by their index.
@@ -165,6 +169,7 @@ impl Host {
             nodes,
             distances,
             extra,
+            links: Vec::new(),
             prefer_ht,
             page: None,
             cards: NodeSet::new(),
@@ -299,6 +304,18 @@ fn allowed_nodes(machine: &Machine, shape: &Shape) -> Result<NodeSet, PlanError>
         return Err(PlanError::Affinity { vm: shape.name.clone(), affinity, missing, machine, allowed });
     }
     Ok(affinity.clone())
+}
+
+/// What ways between these nodes carry, by index.
+fn links(machine: &Machine, nodes: &[HostNode]) -> Vec<Vec<Option<u64>>> {
+    if machine.bandwidth.links.is_empty() {
+        return Vec::new();
+    }
+    let row = |from: &HostNode| {
+        let to = |to: &HostNode| machine.bandwidth.of_link(from.id, to.id).map(|given| given.0);
+        nodes.iter().map(to).collect()
+    };
+    nodes.iter().map(row).collect()
 }
 
 /// Distances by index; the machine's own lookup is linear in its nodes.

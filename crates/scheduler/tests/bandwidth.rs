@@ -90,3 +90,29 @@ fn a_wide_uniform_vm_is_interleaved_but_where_it_waits_for_latency() {
     let low = plan(&machine(18), &Occupancy::default(), &low).expect("planned");
     assert_eq!(low.placement.clients[0].memory_policy, MemoryPolicy::Bind);
 }
+
+/// Four nodes that are 20 apart. Each gives 100 GB/s; over the links between 0 and 1 go 2 GB/s each
+/// way, over all others 10. A VM without vNUMA of 16 vCPUs lives on two nodes of 8 cores and draws
+/// 16 x 2.84 = 45.5 GB/s, a quarter of it, 11.4, each way between them: of 2 GB/s that is 9.4 too
+/// many, 2 x 9.4 / 2.84 = 6.6 CPUs wait; of 10 GB/s 2 x 1.4 / 2.84 = 0.97.
+#[test]
+fn a_home_of_two_nodes_is_where_the_link_between_them_carries_more() {
+    let mut narrow = machine(100);
+    let nodes: Vec<NodeId> = narrow.nodes.iter().map(|node| node.id).collect();
+    for (from, to) in nodes.iter().flat_map(|&from| nodes.iter().map(move |&to| (from, to))) {
+        let gb = if from.0 + to.0 == 1 { 2 } else { 10 };
+        if from != to {
+            narrow.bandwidth.links.entry(from).or_default().insert(to, Bytes(gb * 1_000_000_000));
+        }
+    }
+    let on = |machine: &Machine, policy: &str| {
+        let plan = plan(machine, &Occupancy::default(), &spec("a", 16, &format!("vnuma = false\n{policy}")));
+        let plan = plan.expect("planned");
+        (homes(&plan).concat(), plan.lost_milli_cpus)
+    };
+    // Half of its memory is twice as far: 16 x 0.3 / 2 = 2.4 CPUs in any case.
+    assert_eq!(on(&machine(100), "bandwidth = \"high\""), ("0-1".to_owned(), 2400));
+    assert_eq!(on(&narrow, ""), ("0-1".to_owned(), 2400));
+    assert_eq!(on(&narrow, "bandwidth = \"high\""), ("0,2".to_owned(), 2400 + 968));
+    assert_eq!(on(&narrow, "bandwidth = \"high\"\nnode_affinity = \"0-1\""), ("0-1".to_owned(), 2400 + 6593));
+}

@@ -27,11 +27,11 @@ type Passage = (usize, usize);
 
 /// What is asked of a passage.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Drawn {
+pub(crate) struct Drawn {
     /// Bytes a second.
-    pub(super) traffic: f64,
+    pub(crate) traffic: f64,
     /// CPUs that wait for it, while nobody waits for another.
-    pub(super) waiting: f64,
+    pub(crate) waiting: f64,
 }
 
 /// Controllers and ways whose limits are known, and what is asked of them.
@@ -164,10 +164,10 @@ pub(super) fn won_by_equal_parts(scene: &Scene<'_>, client: usize) -> f64 {
     this.home.iter().map(of).sum()
 }
 
-/// CPUs that wait at a passage that gives so much.
+/// CPUs that wait at a passage that gives so much. The planner asks it too.
 ///
 /// 22.8 GB/s drawn by 8 CPUs that wait for memory, 18 given: 8 x (1 - 18 / 22.8) = 1.67 CPUs.
-fn lost(drawn: Drawn, given: f64) -> f64 {
+pub(crate) fn lost(drawn: Drawn, given: f64) -> f64 {
     if drawn.traffic <= given { 0.0 } else { drawn.waiting * (1.0 - given / drawn.traffic) }
 }
 

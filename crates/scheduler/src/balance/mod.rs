@@ -53,6 +53,7 @@ mod swaps;
 mod traffic;
 mod why;
 
+pub(crate) use bandwidth::{Drawn, lost as lost_at_passage};
 pub use check::PolicyError;
 pub use decimal::decimal;
 pub use explanation::{CacheCandidate, Candidate, ClientExplanation, Explanation, GroupExplanation, Refusal};

@@ -172,7 +172,7 @@ fn lost(lost: &Lost, spread: Spread) -> String {
         (lost.memory, "remote memory"),
         (siblings, "distance between its clients"),
         (lost.cards, "distance to its network cards"),
-        (bandwidth, "full memory controllers"),
+        (bandwidth, "full memory controllers and links"),
         (misled, "distances that the guest was not told"),
         (lost.caches, "crowded last-level caches"),
     ];

@@ -2,7 +2,7 @@
 //! ([`crate::balance::BalancePolicy`]).
 
 use super::homes::VCPU;
-use crate::balance::BalancePolicy;
+use crate::balance::{BalancePolicy, Drawn, lost_at_passage};
 use crate::host::HostNode;
 use topology::Bytes;
 
@@ -19,7 +19,7 @@ pub(crate) struct Rates {
     /// Of those waits, for what its network cards bring and take.
     device: u64,
     /// Bytes a second that a CPU draws which only waits for memory.
-    waiting_cpu_draws: u64,
+    waiting_cpu_draws: f64,
 }
 
 impl Default for Rates {
@@ -30,7 +30,7 @@ impl Default for Rates {
             stall: policy.stall_percent as u64,
             sibling: policy.sibling_percent as u64,
             device: policy.device_percent as u64,
-            waiting_cpu_draws: (policy.waiting_cpu_draws() as u64).max(1),
+            waiting_cpu_draws: policy.waiting_cpu_draws().max(1.0),
         }
     }
 }
@@ -61,9 +61,15 @@ impl Rates {
     /// draws 4 x 64 bytes / 90 ns = 2.84 GB/s: 1.69 CPUs are lost.
     fn bandwidth(&self, node: &HostNode, traffic: u64) -> u64 {
         let Some(given) = node.bandwidth.filter(|_| traffic > 0) else { return 0 };
-        let beyond = |drawn: u64| u128::from(drawn.saturating_sub(given));
-        let more = beyond(node.traffic_held.saturating_add(traffic)) - beyond(node.traffic_held);
-        u64::try_from(more * 1_000_000 / u128::from(self.waiting_cpu_draws)).unwrap_or(u64::MAX / 4)
+        self.at_passage(node.traffic_held.saturating_add(traffic), given) - self.at_passage(node.traffic_held, given)
+    }
+
+    /// Millionths of CPUs that wait at a controller or a link which gives so many bytes a second of
+    /// those that are drawn.
+    pub(crate) fn at_passage(&self, drawn: u64, given: u64) -> u64 {
+        let traffic = drawn as f64;
+        let drawn = Drawn { traffic, waiting: traffic / self.waiting_cpu_draws };
+        (lost_at_passage(drawn, given as f64) * 1e6) as u64
     }
 
     /// Millionths of CPUs that as many (`micro`) of vCPUs lose on a node beside `held` of others:
@@ -87,7 +93,7 @@ pub(crate) struct Lost {
     pub(crate) siblings: u64,
     /// Distance to the network cards that the VM is drawn to.
     pub(crate) cards: u64,
-    /// Memory controllers that give less than is drawn.
+    /// Memory controllers, and links between nodes, that give less than is drawn.
     pub(crate) bandwidth: u64,
     /// Charged, not lost: the difference from the distances that the guest was told.
     pub(crate) misled: u64,

@@ -3,7 +3,7 @@
 use super::cost::{Cost, Lost, fullness};
 use super::homes::{CpuHome, Home, cpu_home};
 use super::state::State;
-use super::{Problem, memory};
+use super::{Problem, links, memory};
 use std::collections::BTreeSet;
 
 /// The best placement found, and the best one on another set of nodes.
@@ -57,7 +57,9 @@ impl Candidate {
     fn of(problem: &Problem<'_>, state: &State<'_>) -> Option<Self> {
         let cpu_homes: Vec<&CpuHome> = state.homes().iter().copied().collect::<Option<_>>()?;
         let (homes, lost_to_memory) = memory::divide(problem, &cpu_homes);
-        let lost = Lost { memory: lost_to_memory, ..state.lost() };
+        let lost = state.lost();
+        let bandwidth = lost.bandwidth + links::lost(problem, &cpu_homes, &homes);
+        let lost = Lost { memory: lost_to_memory, bandwidth, ..lost };
         let caches = problem.division.map_or(0, |division| {
             let lives: Vec<Vec<usize>> = cpu_homes.iter().map(|home| home.nodes.clone()).collect();
             division.under(problem.host, &lives).lost

@@ -36,6 +36,7 @@ mod exact;
 pub(crate) mod far;
 mod heuristic;
 mod homes;
+mod links;
 mod memory;
 mod state;
 mod told;

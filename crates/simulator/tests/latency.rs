@@ -11,8 +11,8 @@ use topology::Bytes;
 /// 4 nodes of 8 cores.
 const MACHINE: &str = "dell-r910";
 
-fn start(host: &mut SimulatedHost, name: String, vcpus: u32, demand: f64, latency_sensitive: bool) {
-    let shape = VmShape::steady(&name, vcpus, Bytes::from_mib(64), demand, Profile::computing());
+fn start(host: &mut SimulatedHost, name: &str, vcpus: u32, demand: f64, latency_sensitive: bool) {
+    let shape = VmShape::steady(name, vcpus, Bytes::from_mib(64), demand, Profile::computing());
     host.start(&VmShape { latency_sensitive, shares: 256 * vcpus, ..shape });
 }
 
@@ -33,10 +33,10 @@ fn beside(sensitive: u32, each: f64) -> f64 {
     let mut host = host(MACHINE, quiet(), 1);
     let threads: usize = host.machine().usable_threads().count();
     for number in 0..sensitive {
-        start(&mut host, format!("sensitive{number:02}"), 4, each, true);
+        start(&mut host, &format!("sensitive{number:02}"), 4, each, true);
     }
     for number in 0..24 {
-        start(&mut host, format!("other{number:02}"), 4, 4.0, false);
+        start(&mut host, &format!("other{number:02}"), 4, 4.0, false);
     }
     let mut checker = Checker::new(limits(&policy));
     let mut others = 0.0;

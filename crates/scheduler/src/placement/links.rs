@@ -31,8 +31,8 @@ pub(super) fn lost(problem: &Problem<'_>, cpus: &[&CpuHome], homes: &[Home]) -> 
         for (&from, &micro) in cpus.nodes.iter().zip(&cpus.micro) {
             for (&to, &bytes) in home.nodes.iter().zip(&home.bytes).filter(|(to, _)| **to != from) {
                 // In parts of 2^20: the whole product would not fit.
-                let part = (u128::from(micro) * u128::from(bytes) << PART_BITS) / all.max(1);
-                drawn[from][to] += (u128::from(demand.traffic) * part >> PART_BITS) as u64;
+                let part = ((u128::from(micro) * u128::from(bytes)) << PART_BITS) / all.max(1);
+                drawn[from][to] += ((u128::from(demand.traffic) * part) >> PART_BITS) as u64;
             }
         }
     }

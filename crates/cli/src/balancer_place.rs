@@ -106,6 +106,11 @@ pub(crate) fn occupancy_without(
     occupancy
 }
 
+/// Whether a balancer runs that moves VMs where they should be by what they do.
+pub(crate) fn balances() -> bool {
+    look(&StateArguments { state: None }).is_some_and(|seen| seen.pid.is_some() && seen.saved.policy.balance.rebalance)
+}
+
 /// The balancer to ask: one that lives, else the memory of the last one of this user or of the
 /// system.
 pub(crate) fn look(arguments: &StateArguments) -> Option<Watched> {

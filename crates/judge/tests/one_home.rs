@@ -39,7 +39,7 @@ fn vms() -> impl Strategy<Value = Vec<DrawnVm>> {
     let placed = move || (nodes(), prop::option::of(nodes())).prop_map(|(first, then)| Placed { first, then });
     let vm = (
         1..3usize,
-        1..7u32,
+        prop_oneof![3 => 1..7u32, 1 => 7..21u32],
         1..25u64,
         0..101u32,
         (0..12u32, prop::option::of(11..41u32)),

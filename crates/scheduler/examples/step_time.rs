@@ -57,6 +57,11 @@ fn main() {
     ] {
         measure(&machine, name, observation(&machine, load, placed, wide), load, (periods, turns));
     }
+    for (name, load) in [("VMs wider than a node", Load::Restless), ("the same, overcommitted", Load::Overcommitted)] {
+        let mut observation = observation(&machine, load, true, 1);
+        observation.vms.iter_mut().flat_map(|vm| &mut vm.clients).for_each(|client| client.vcpus = 20);
+        measure(&machine, name, observation, load, (periods, turns));
+    }
     measured_with_traffic(machine, periods, turns);
 }
 

@@ -1,12 +1,13 @@
 //! The machine as sizing and placement look at it: for each candidate node what it has and what is
 //! free, computed once.
 
+use crate::balance::BalancePolicy;
 use crate::placement::far;
 use crate::{Occupancy, PlanError, caches};
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{Bytes, CpuSet, HardwareThread, Machine, Node, NodeId, NodeSet};
 use vm::Shape;
-use vm::spec::{CachePolicy, FarMemory, VcpuBinding};
+use vm::spec::{CachePolicy, FarMemory, Fill, VcpuBinding};
 
 /// A node on which the VM may live.
 #[derive(Clone, Debug)]
@@ -76,6 +77,24 @@ pub(crate) struct Host {
     /// Nodes without CPUs that could give the VM memory and are not asked, and what is free of
     /// them.
     pub(crate) left_out: (NodeSet, u64),
+    /// Part of each vCPU, of the VM and of others, that is taken to be busy, in percent.
+    pub(crate) busy_percent: u64,
+}
+
+/// All of a vCPU.
+const ALL_BUSY: u64 = 100;
+
+/// What is expected of vCPUs. Nobody has seen the VM at work. Where a balancer will, a home is
+/// mended by what it does, at the price of the memory that it has touched until then; so it begins
+/// with what the balancer expects of a VM that idles. Without a balancer, and where all memory is
+/// taken at the start or vCPUs have CPUs of their own, the first home is for good: all count.
+fn busy_percent(occupancy: &Occupancy, shape: &Shape) -> u64 {
+    let policy = &shape.policy;
+    let is_mended = occupancy.balanced && shape.backing.fill == Fill::OnTouch;
+    match is_mended && policy.vcpu_binding == VcpuBinding::Node && !policy.counts_full() {
+        true => BalancePolicy::default().idle_vcpu_percent as u64,
+        false => ALL_BUSY,
+    }
 }
 
 impl Host {
@@ -158,7 +177,9 @@ impl Host {
         let distances = distances(machine, &nodes);
         let links = links(machine, &nodes);
         let host = Self::of(machine.name.clone(), nodes, distances, shape.policy.prefer_ht);
-        Ok(Self { links, page: page.map(|page| page.0), cards, divides, divides_memory, left_out, ..host })
+        let busy_percent = busy_percent(occupancy, shape);
+        let page = page.map(|page| page.0);
+        Ok(Self { links, page, cards, divides, divides_memory, left_out, busy_percent, ..host })
     }
 
     /// A host of these nodes; `distances[i][j]` by their index.
@@ -176,7 +197,13 @@ impl Host {
             divides: false,
             divides_memory: false,
             left_out: (NodeSet::new(), 0),
+            busy_percent: ALL_BUSY,
         }
+    }
+
+    /// Whether all vCPUs are taken to be busy.
+    pub(crate) fn expects_all_busy(&self) -> bool {
+        self.busy_percent >= ALL_BUSY
     }
 
     /// Bytes that stay free on a node that lends memory or runs over: the kernel and QEMU itself

@@ -26,6 +26,11 @@ pub struct Occupancy {
     /// vCPUs that may use one last-level cache only, of a node that has several.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub caches: BTreeMap<LlcId, u32>,
+    /// Whether a balancer runs here, which sees what VMs do and moves them: a VM whose memory is
+    /// taken when it is touched is then placed by what is expected of it, not as if all of its
+    /// vCPUs were busy.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub balanced: bool,
 }
 
 impl Occupancy {

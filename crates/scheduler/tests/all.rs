@@ -3,6 +3,7 @@
 mod backing;
 mod balance;
 mod bandwidth;
+mod beside_a_balancer;
 mod brute_force;
 mod caches;
 mod claims;

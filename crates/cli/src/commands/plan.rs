@@ -97,7 +97,9 @@ fn hosts(
     }
     if arguments.on.is_empty() {
         let machine = this_host::machine()?;
-        let occupancy = live_occupancy(&machine, specs, existing, hidden)?;
+        let mut occupancy = live_occupancy(&machine, specs, existing, hidden)?;
+        // What is written for another stack stays as it is, whatever runs here now.
+        occupancy.balanced = arguments.emit.is_none() && balancer_place::balances();
         return Ok(vec![(machine, occupancy)]);
     }
     let machines = fleet_choice::machines(&arguments.on)?;

@@ -178,6 +178,7 @@ pub(super) fn plan(spec: &VmSpec, whose: &str, fixed: Option<Fixed<'_>>) -> anyh
     hidden_vms::say(&running);
     let machine = this_host::machine()?;
     let mut occupancy = balancer_place::occupancy(&running, &machine);
+    occupancy.balanced = balancer_place::balances();
     qemu::set_aside(&mut occupancy, &machine, spec);
     let plan = match fixed {
         Some((topology, sizes)) => scheduler::rehome(&machine, &occupancy, spec, topology, sizes),

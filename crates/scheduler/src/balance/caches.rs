@@ -169,7 +169,7 @@ fn judge(scene: &Scene<'_>, (client, group): Group, to: usize, witness: &mut imp
         rule("cache_spread", text)
     };
     let crowding = |cache: &cache_scene::CacheScene, more: f64| {
-        loss::crowding_of(policy, cache.cores, cache.threads(), (cache.load + more).max(0.0))
+        loss::crowding_of(&loss::Crowding::of(policy), cache.cores, cache.threads(), (cache.load + more).max(0.0))
     };
     let gain = crowding(old, 0.0) + crowding(new, 0.0) - crowding(old, -load) - crowding(new, load);
     let little = || {

@@ -71,8 +71,8 @@ pub(super) fn has_partners(scene: &Scene<'_>, client: usize) -> bool {
     scene.partners.of.get(client).is_some_and(|partners| !partners.is_empty())
 }
 
-/// CPUs that those whom a client exchanges bytes with win when it goes to a node.
-pub(super) fn won_by_partners(scene: &Scene<'_>, client: usize, to: usize) -> f64 {
+/// CPUs that those whom a client exchanges bytes with win when it goes to other nodes.
+pub(super) fn won_by_partners(scene: &Scene<'_>, client: usize, to: &[usize]) -> f64 {
     let Some(partners) = scene.partners.of.get(client) else { return 0.0 };
     let home = &scene.clients[client].home;
     let won = |&(other, waits): &(usize, f64)| {
@@ -80,7 +80,7 @@ pub(super) fn won_by_partners(scene: &Scene<'_>, client: usize, to: usize) -> f6
         if there.is_empty() || home.is_empty() {
             return 0.0;
         }
-        waits * (loss::extra_between(scene, there, home) - loss::extra_between(scene, there, &[to]))
+        waits * (loss::extra_between(scene, there, home) - loss::extra_between(scene, there, to))
     };
     partners.iter().map(won).sum::<f64>() * scene.policy.communication_percent / 100.0
 }

@@ -8,9 +8,10 @@
 //! **Rule.** Bound to CPUs of one node, or to all CPUs of some: it is at home there. It floats: the
 //! node that loses least, crowding by what idle vCPUs may do, memory and the price of bringing it;
 //! among nodes that are `least_gain_cpus` apart the one with most of its memory, and of those that
-//! lose the same the one whose distances are more like what its guest was told. No node holds it:
-//! the fewest, nearest ones, or the node that has all of its memory and a hardware thread for each
-//! vCPU, if that loses less. Only nodes that node affinity allows and that somebody bound its
+//! lose the same the one whose distances are more like what its guest was told. No node has a core
+//! for each vCPU: a node with room for it, or the fewest, nearest ones that have the cores
+//! together, whichever loses less; more nodes come later, when more of its vCPUs are busy
+//! ([`widen`](super::widen)). Only nodes that node affinity allows and that somebody bound its
 //! memory to are asked.
 //!
 //! **Properties.** A restart moves nothing. Memory that is all on one node is never halved, nor
@@ -253,38 +254,48 @@ fn all_local(scene: &Scene<'_>, client: usize) -> Option<usize> {
     this.resident.as_ref()?.iter().find(holds).filter(|_| touched).map(|&(node, _)| node)
 }
 
-/// The best home: one node if any holds the client, else the fewest, nearest nodes that do. `None`
-/// if it may live nowhere. Among nodes between which nobody would move it, the one that holds most
-/// of its memory.
+/// The best home: of the nodes that hold the client if there are any; else of single nodes with
+/// room for it and the fewest, nearest nodes that hold it together. `None` if it may live nowhere.
+/// Among homes between which nobody would move it, the one that holds most of its memory.
 pub(super) fn choose(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
     let this = &scene.clients[client];
-    let nodes = (0..scene.nodes.len()).filter(|&node| takes_whole(scene, client, node));
-    let lost: Vec<(usize, f64)> = nodes.map(|node| (node, lost_at(scene, client, &[node]))).collect();
-    let least = lost.iter().map(|&(_, lost)| lost).min_by(f64::total_cmp);
-    let worth = (this.expected * scene.policy.gain_percent / 100.0).max(scene.policy.least_gain_cpus);
-    let near = least.map(|least| least + worth);
-    let best = lost.iter().filter(|(_, lost)| near.is_some_and(|near| *lost <= near)).min_by(|one, other| {
-        let bytes = |node: usize| Reverse(this.bytes_on(&[node]));
-        let differs = |node: usize| loss::told_difference(scene, client, &[node], None).unwrap_or(0.0);
+    let homes = homes(scene, client);
+    let lost: Vec<(&Vec<usize>, f64)> = homes.iter().map(|home| (home, lost_at(scene, client, home))).collect();
+    let least = lost.iter().map(|&(_, lost)| lost).min_by(f64::total_cmp)?;
+    let near = least + (this.expected * scene.policy.gain_percent / 100.0).max(scene.policy.least_gain_cpus);
+    let best = lost.iter().filter(|(_, lost)| *lost <= near).min_by(|one, other| {
+        let bytes = |home: &[usize]| Reverse(this.bytes_on(home));
+        let differs = |home: &[usize]| loss::told_difference(scene, client, home, None).unwrap_or(0.0);
         let lost = || judge::same_worth(one.1).total_cmp(&judge::same_worth(other.1));
         let like = || differs(one.0).total_cmp(&differs(other.0));
-        let exactly = || one.1.total_cmp(&other.1).then(one.0.cmp(&other.0));
+        let exactly = || one.1.total_cmp(&other.1).then(one.0.cmp(other.0));
         bytes(one.0).cmp(&bytes(other.0)).then_with(lost).then_with(like).then_with(exactly)
     });
-    best.map(|&(node, _)| vec![node]).or_else(|| {
-        let straddles = straddle(scene, client)?;
-        let at_memory =
-            at_memory(scene, client).filter(|home| lost_at(scene, client, home) <= lost_at(scene, client, &straddles));
-        Some(at_memory.unwrap_or(straddles))
-    })
+    best.map(|&(home, _)| home.clone())
 }
 
-/// The node of a client's memory, where that has no core, but a hardware thread for each of its
-/// vCPUs.
-fn at_memory(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
-    let node = all_local(scene, client)?;
-    let fits = scene.clients[client].vcpus() <= scene.nodes[node].threads && has_room(scene, client, node);
-    fits.then(|| vec![node])
+/// Homes that are compared: single nodes with a core for each vCPU; where none has, nodes with
+/// room, and the fewest, nearest ones that have the cores together. How many of its vCPUs are busy
+/// says which of these is better.
+fn homes(scene: &Scene<'_>, client: usize) -> Vec<Vec<usize>> {
+    let single = |holds: &dyn Fn(usize) -> bool| -> Vec<Vec<usize>> {
+        let nodes = (0..scene.nodes.len()).filter(|&node| holds(node)).collect();
+        apart(scene, client, nodes).into_iter().map(|node| vec![node]).collect()
+    };
+    let whole = single(&|node| takes_whole(scene, client, node));
+    if !whole.is_empty() {
+        return whole;
+    }
+    let mut homes = single(&|node| has_room(scene, client, node));
+    homes.extend(straddle(scene, client).filter(|straddle| !homes.contains(straddle)));
+    homes
+}
+
+/// Of nodes, those where no other client of a VM lives whose clients are to live apart; all where
+/// there are none.
+fn apart(scene: &Scene<'_>, client: usize, nodes: Vec<usize>) -> Vec<usize> {
+    let alone: Vec<usize> = nodes.iter().copied().filter(|&node| !judge::lives_apart(scene, client, node)).collect();
+    if alone.is_empty() { nodes } else { alone }
 }
 
 /// CPUs lost if the client lived on these nodes, the one-time cost spread over the payback time.
@@ -308,7 +319,7 @@ fn lost_at(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
             let extra = loss::of_memory(scene, client, home) + loss::of_devices(scene, client, home);
             loss::stall(scene, this) * extra
         }
-        None => loss::steady(scene, client, home),
+        None => loss::steady(scene, client, home) + loss::lost_by_siblings(scene, client, home, None),
     };
     let waits = -bandwidth::won(scene, &[(client, home)]);
     home.iter().map(crowding).sum::<f64>() + waits + steady + loss::transition(scene, client, home) / seconds

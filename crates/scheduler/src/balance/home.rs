@@ -172,15 +172,15 @@ fn is_misplaced(scene: &Scene<'_>, client: usize, home: &Home) -> bool {
     beside || !scene.may_live(client, node) || !holds_family(scene, client, node)
 }
 
-/// Whether a node has the memory for those clients of a VM that live there, and a hardware thread
-/// for each of their vCPUs.
+/// Whether a node has the memory for those clients of a VM that live there, and the hardware
+/// threads for what is expected of them.
 fn holds_family(scene: &Scene<'_>, client: usize, node: usize) -> bool {
     let (first, end) = scene.clients[client].family;
     let here: Vec<usize> = (first..end).filter(|&other| scene.clients[other].home[..] == [node]).collect();
-    let vcpus: f64 = here.iter().map(|&other| scene.clients[other].vcpus()).sum();
+    let expected: f64 = here.iter().map(|&other| scene.clients[other].expected).sum();
     let bytes: u64 = here.iter().map(|&other| scene.clients[other].memory_size.0).fold(0, u64::saturating_add);
     let place = &scene.nodes[node];
-    vcpus <= place.threads && (place.size == 0 || bytes <= place.size)
+    expected <= place.threads && (place.size == 0 || bytes <= place.size)
 }
 
 /// Why the balancer does not bring a client to a home that would be right.

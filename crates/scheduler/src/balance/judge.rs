@@ -179,6 +179,18 @@ pub(super) fn may_go(
     kind: MoveKind,
     witness: &mut impl Witness,
 ) -> bool {
+    may_take_part(scene, client, (to, &[to]), freed, kind, witness)
+}
+
+/// Whether a node may become part of a home of several nodes.
+pub(super) fn may_take_part(
+    scene: &Scene<'_>,
+    client: usize,
+    (to, home): (usize, &[usize]),
+    freed: u64,
+    kind: MoveKind,
+    witness: &mut impl Witness,
+) -> bool {
     let (this, policy) = (&scene.clients[client], scene.policy);
     let node = &scene.nodes[to];
     let mut may = true;
@@ -213,7 +225,7 @@ pub(super) fn may_go(
         refusal("return_periods", left, policy.return_periods.into(), "periods", text)
     };
     let short = || {
-        let needed = scene.room.needed(this, &[to]);
+        let needed = scene.room.needed(this, home);
         let room = scene.room.left(this, to).map(|left| (left + i128::from(freed)).max(0) as u64);
         let text = match room {
             Some(room) => {
@@ -237,7 +249,7 @@ pub(super) fn may_go(
         rule("placement", text)
     };
     let together = lives_apart(scene, client, to);
-    let full = policy.memory_aware && !scene.room.holds_with(this, to, freed);
+    let full = policy.memory_aware && !scene.room.holds_part(this, (to, home), freed);
     let _all_heard = refuse(!scene.has_cpus(to), &no_cpus)
         && refuse(scene.has_cpus(to) && !scene.may_live(client, to), &affinity)
         && refuse(scene.may_live(client, to) && !scene.may_choose(client, to), &chosen)
@@ -251,7 +263,7 @@ pub(super) fn may_go(
 
 /// Whether a client that is to live apart from the other clients of its VM, and does, would share a
 /// node there.
-fn lives_apart(scene: &Scene<'_>, client: usize, to: usize) -> bool {
+pub(super) fn lives_apart(scene: &Scene<'_>, client: usize, to: usize) -> bool {
     let this = &scene.clients[client];
     if !this.vm.placement.keeps_apart() {
         return false;
@@ -274,54 +286,53 @@ pub(super) fn enough(scene: &Scene<'_>, gain: f64, witness: &mut impl Witness) -
     false
 }
 
-/// CPUs of a client's load that are on a node now.
-fn part_on(scene: &Scene<'_>, client: usize, node: usize) -> f64 {
-    let this = &scene.clients[client];
-    if !this.home.contains(&node) {
+/// CPUs of a client's load that are on a node if it lives at `home`.
+fn part_on(scene: &Scene<'_>, client: usize, node: usize, home: &[usize]) -> f64 {
+    if !home.contains(&node) {
         return 0.0;
     }
-    let threads: f64 = this.home.iter().map(|&node| scene.nodes[node].threads).sum::<f64>().max(1.0);
-    this.load * scene.nodes[node].threads / threads
+    let threads: f64 = home.iter().map(|&node| scene.nodes[node].threads).sum::<f64>().max(1.0);
+    scene.clients[client].load * scene.nodes[node].threads / threads
 }
 
 /// Load of a node in percent of its cores, with all of a client there.
 pub(super) fn percent_with(scene: &Scene<'_>, client: usize, node: usize) -> f64 {
-    scene.percent(node, scene.clients[client].load - part_on(scene, client, node))
+    let this = &scene.clients[client];
+    scene.percent(node, this.load - part_on(scene, client, node, &this.home))
 }
 
 /// Gains and costs of going to `to` alone, without any threshold.
 pub(super) fn weigh(scene: &Scene<'_>, client: usize, to: usize) -> Verdict {
-    weigh_beside(scene, client, to, None)
+    weigh_beside(scene, client, &[to], None)
 }
 
-/// The same while another client of the VM goes elsewhere.
-pub(super) fn weigh_beside(scene: &Scene<'_>, client: usize, to: usize, partner: loss::Partner) -> Verdict {
+/// The same of a home of several nodes, and while another client of the VM goes elsewhere.
+pub(super) fn weigh_beside(scene: &Scene<'_>, client: usize, home: &[usize], partner: loss::Partner) -> Verdict {
     let this = &scene.clients[client];
-    let load = this.load;
-    let from = this.home.first().copied().unwrap_or(to);
-    let part = |node: usize| part_on(scene, client, node);
+    let more = |node: usize| part_on(scene, client, node, home) - part_on(scene, client, node, &this.home);
     let loss = |node: usize, more: f64| loss::crowding(scene, node, (scene.nodes[node].load + more).max(0.0));
-    let mut crowding_gain = 0.0;
-    for &node in this.home.iter().filter(|&&node| node != to) {
-        crowding_gain += loss(node, 0.0) - loss(node, -part(node));
-    }
-    let more = load - part(to);
-    crowding_gain += loss(to, 0.0) - loss(to, more);
-    let target = [to];
-    let remote_gain = loss::steady(scene, client, &this.home) - loss::steady_beside(scene, client, &target, partner)
-        + loss::won_by_siblings(scene, client, to, partner)
-        + communication::won_by_partners(scene, client, to);
-    let cost = loss::transition(scene, client, &target) - loss::transition(scene, client, &this.home);
+    let left = this.home.iter().filter(|node| !home.contains(node));
+    let crowding_gain = left.chain(home).map(|&node| loss(node, 0.0) - loss(node, more(node))).sum();
+    let remote_gain = loss::steady(scene, client, &this.home) - loss::steady_beside(scene, client, home, partner)
+        + loss::won_by_siblings(scene, client, home, partner)
+        + communication::won_by_partners(scene, client, home);
+    let cost = loss::transition(scene, client, home) - loss::transition(scene, client, &this.home);
+    // Of a home of several nodes, the one that comes to be the fullest of those that are new.
+    let percent = |node: usize| scene.percent(node, more(node));
+    let new = home.iter().copied().filter(|node| !this.home.contains(node));
+    let fullest = new.max_by(|&one, &other| percent(one).total_cmp(&percent(other)));
+    let to = fullest.or(home.first().copied()).unwrap_or_default();
+    let from = this.home.first().copied().unwrap_or(to);
     Verdict {
         accepted: true,
         before: (scene.percent(from, 0.0), scene.percent(to, 0.0)),
-        after: (scene.percent(from, -part(from)), scene.percent(to, more)),
+        after: (percent(from), percent(to)),
         crowding_gain,
-        bandwidth_gain: bandwidth::won(scene, &[(client, &target)]),
+        bandwidth_gain: bandwidth::won(scene, &[(client, home)]),
         remote_gain: remote_gain * scene.policy.locality_weight,
         cost,
-        queue_seconds: loss::queue_seconds(scene, client, &target),
-        more_bytes: loss::moving(scene, client, &target) - loss::moving(scene, client, &this.home),
+        queue_seconds: loss::queue_seconds(scene, client, home),
+        more_bytes: loss::moving(scene, client, home) - loss::moving(scene, client, &this.home),
         likeness: 0.0,
         worth: 0.0,
     }

@@ -6,8 +6,9 @@
 //!
 //! **Rule.** ESXi's three thresholds: the nodes differ enough, the move shrinks the difference
 //! enough, and does not turn it round. Then: somebody there waits or all cores are busy; the move
-//! wins `least_gain_cpus`; the target has the room; the cost is won back in time. The best move by
-//! CPUs won goes first, and the next is judged with that one made.
+//! wins `least_gain_cpus`; the target has the room; the cost is won back in time. Or a client that
+//! is too wide for its node gets more nodes ([`widen`]). The best by CPUs won goes first, and the
+//! next is judged with that one made.
 //!
 //! **Properties.** No move makes more clients wait than before. Where nobody waits and cores are
 //! free nothing moves. Under constant load moves come to an end. `why` asks the same functions, so
@@ -19,7 +20,7 @@
 use super::judge::{self, Quick, Verdict, Witness, refusal, rule};
 use super::plan::Planned;
 use super::scene::Scene;
-use super::{MoveKind, decimal, loss, siblings};
+use super::{MoveKind, decimal, loss, siblings, widen};
 
 /// Pairs of nodes that get a close look: so many of the most loaded with so many of the least
 /// loaded.
@@ -78,14 +79,17 @@ pub(super) fn pairs(scene: &Scene<'_>) -> Vec<(usize, usize)> {
 pub(super) fn pass(scene: &mut Scene<'_>, budget: &mut u32, planned: &mut Vec<Planned>) {
     let mut buckets = buckets(scene, MoveKind::Load);
     while *budget > 0 {
-        let Some((client, to, verdict)) = best(scene, &buckets) else { return };
+        let single = best(scene, &buckets).map(|(client, to, verdict)| (client, vec![to], verdict));
+        let wider = widen::best(scene, &buckets);
+        let best = single.into_iter().chain(wider).max_by(|one, other| one.2.order(&other.2));
+        let Some((client, home, verdict)) = best else { return };
         *budget -= 1;
-        let because = sentence(scene, client, to, &verdict);
+        let because = sentence(scene, client, &home, &verdict);
         for bucket in &mut buckets {
             bucket.retain(|&other| other != client);
         }
-        scene.rehome(client, vec![to], Some(MoveKind::Load));
-        planned.push(Planned::bind(client, vec![to], MoveKind::Load, because));
+        scene.rehome(client, home.clone(), Some(MoveKind::Load));
+        planned.push(Planned::bind(client, home, MoveKind::Load, because));
     }
 }
 
@@ -314,17 +318,21 @@ pub(super) fn local_points(scene: &Scene<'_>, client: usize, to: usize) -> f64 {
     100.0 * (this.bytes_on(&[to]) as f64 - this.bytes_on(&this.home) as f64) / all
 }
 
-fn sentence(scene: &Scene<'_>, client: usize, to: usize, verdict: &Verdict) -> String {
+fn sentence(scene: &Scene<'_>, client: usize, home: &[usize], verdict: &Verdict) -> String {
     let from = scene.ids(&scene.clients[client].home);
+    let new: Vec<usize> = home.iter().copied().filter(|node| !scene.clients[client].home.contains(node)).collect();
+    let (wider, told) = match home {
+        [to] => (String::new(), siblings::difference(scene, client, *to)),
+        _ => (format!("with more of its vCPUs busy it lives on nodes {}: ", scene.ids(home)), String::new()),
+    };
     format!(
-        "node {from} is loaded {} %, node {} {} %: then {} % and {} %; {}{}",
+        "{wider}node {from} is loaded {} %, node {} {} %: then {} % and {} %; {}{told}",
         decimal(verdict.before.0, 0),
-        scene.nodes[to].id,
+        scene.ids(&new),
         decimal(verdict.before.1, 0),
         decimal(verdict.after.0, 0),
         decimal(verdict.after.1, 0),
         price(verdict),
-        siblings::difference(scene, client, to)
     )
 }
 

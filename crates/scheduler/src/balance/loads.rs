@@ -79,7 +79,11 @@ fn figures(scene: &Scene<'_>, client: usize) -> Figures {
         None => {
             let node_known = |&node: &usize| scene.nodes[node].seen.is_some_and(|seen| seen.cpu_used.is_some());
             let counted = !client.home.is_empty() && client.home.iter().all(node_known);
-            Figures { load: if counted { 0.0 } else { vcpus }, expected: vcpus, used: 0.0 }
+            Figures {
+                load: if counted { 0.0 } else { vcpus },
+                expected: vcpus * scene.policy.idle_vcpu_percent / 100.0,
+                used: 0.0,
+            }
         }
     }
 }

@@ -9,8 +9,9 @@
 //! one-time costs over the payback time - what crowded CPUs take away. It must be `gain_percent` of
 //! the client's CPU time, and, where more memory moves than if the client stayed,
 //! `least_gain_cpus`; the target stays under the core cap. A client that got several nodes because
-//! none has a core for each vCPU goes to one that has a hardware thread for each: mostly only some
-//! of its vCPUs work, and half of its memory would be remote for good.
+//! none has a core for each vCPU goes to one of them when so few work that this loses less: half of
+//! its memory would be remote for good. The core cap is not asked then: by the same losses it was
+//! spread.
 //!
 //! **Properties.** Threads that go to memory that lies on one node move no memory. Halves of a wide
 //! VM that each sit beside their memory stay apart unless being together is worth moving it. What
@@ -109,8 +110,7 @@ fn wide(scene: &Scene<'_>) -> Vec<(Verdict, usize, usize)> {
         let stays = Stays::of(scene, client);
         for to in 0..scene.nodes.len() {
             let other = scene.has_cpus(to) && scene.clients[client].home[..] != [to];
-            let capped = || core_cap(scene, to, judge::percent_with(scene, client, to), &mut Quick);
-            if !other || !capped() || !stays.may_be_left(scene, client, to) {
+            if !other || !capped(scene, client, to, &mut Quick) || !stays.may_be_left(scene, client, to) {
                 continue;
             }
             let verdict = judge(scene, client, to, &mut Quick);
@@ -149,7 +149,7 @@ impl Stays {
 }
 
 fn for_good(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
-    loss::steady(scene, client, home) + loss::lost_by_siblings(scene, client, home)
+    loss::steady(scene, client, home) + loss::lost_by_siblings(scene, client, home, None)
 }
 
 /// CPUs that a move must be worth.
@@ -175,14 +175,14 @@ pub(super) fn judge(scene: &Scene<'_>, client: usize, to: usize, witness: &mut i
     // What costs least to find out comes first: most moves are refused here.
     let all = witness.wants_all();
     let may = judge::may_go(scene, client, to, 0, MoveKind::Locality, witness);
-    let capped = (may || all) && core_cap(scene, to, judge::percent_with(scene, client, to), witness);
+    let capped = (may || all) && capped(scene, client, to, witness);
     if !capped && !all {
         return Verdict::default();
     }
     let mut verdict = judge::weigh(scene, client, to);
     let worth = worth(scene, client, to, &verdict, witness);
     let soon = load::follows_soon(scene, &verdict, witness);
-    verdict.accepted = may && capped && soon && worth.is_some() && fits_threads(scene, client, to);
+    verdict.accepted = may && capped && soon && worth.is_some();
     verdict.worth = worth.unwrap_or(0.0);
     if verdict.accepted {
         verdict.likeness = siblings::likeness(scene, client, to);
@@ -190,15 +190,11 @@ pub(super) fn judge(scene: &Scene<'_>, client: usize, to: usize, witness: &mut i
     verdict
 }
 
-/// A client with several home nodes because no node has a hardware thread for each of its vCPUs
-/// stays there.
-fn fits_threads(scene: &Scene<'_>, client: usize, to: usize) -> bool {
-    scene.clients[client].home.len() == 1 || scene.clients[client].vcpus() <= scene.nodes[to].threads
-}
-
-fn core_cap(scene: &Scene<'_>, to: usize, after: f64, witness: &mut impl Witness) -> bool {
-    let cap = scene.policy.core_cap_percent;
-    if after <= cap {
+/// Whether the target stays under the core cap. A client that comes back to one of its nodes was
+/// spread by the same losses.
+fn capped(scene: &Scene<'_>, client: usize, to: usize, witness: &mut impl Witness) -> bool {
+    let (cap, after) = (scene.policy.core_cap_percent, judge::percent_with(scene, client, to));
+    if scene.clients[client].home.contains(&to) || after <= cap {
         return true;
     }
     let text = || format!("node {} would be loaded {} %", scene.nodes[to].id, decimal(after, 0));

@@ -11,16 +11,32 @@ const UNKNOWN_EXTRA: f64 = 1.0;
 /// What `node` loses at this load: shared caches and bandwidth (growing with the square), hardware
 /// threads that share a core, and clients that wait. Convex, so that an even load loses least.
 pub(super) fn crowding(scene: &Scene<'_>, node: usize, load: f64) -> f64 {
-    crowding_of(scene.policy, scene.nodes[node].cores, scene.nodes[node].threads, load)
+    crowding_of(&Crowding::of(scene.policy), scene.nodes[node].cores, scene.nodes[node].threads, load)
 }
 
-/// The same of so many cores and hardware threads: those of a node, or under a cache.
-pub(super) fn crowding_of(policy: &BalancePolicy, cores: f64, threads: f64, load: f64) -> f64 {
+/// What crowded CPUs cost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Crowding {
+    /// Part that is lost where all cores are busy.
+    shared: f64,
+    /// Part of a CPU that is lost for each hardware thread that shares a core.
+    second_thread: f64,
+}
+
+impl Crowding {
+    /// By the constants of a policy.
+    pub(crate) fn of(policy: &BalancePolicy) -> Self {
+        Self { shared: policy.shared_loss_percent / 100.0, second_thread: 1.0 - policy.smt_yield_percent / 100.0 }
+    }
+}
+
+/// [`crowding`] of so many cores and hardware threads: those of a node, or under a cache.
+pub(crate) fn crowding_of(crowding: &Crowding, cores: f64, threads: f64, load: f64) -> f64 {
     let cores = cores.max(1.0);
-    let shared = policy.shared_loss_percent / 100.0 * load * load / cores;
+    let shared = crowding.shared * load * load / cores;
     let second_threads = (load.min(threads) - cores).max(0.0);
     let waiting = (load - threads).max(0.0);
-    shared + second_threads * (1.0 - policy.smt_yield_percent / 100.0) + waiting
+    shared + second_threads * crowding.second_thread + waiting
 }
 
 /// CPUs that clients of the node are entitled to and it does not have.
@@ -189,23 +205,25 @@ fn counts_siblings(scene: &Scene<'_>, client: usize) -> bool {
     scene.policy.distance_aware && family.1 - family.0 > 1
 }
 
-/// CPUs that the VM's other clients win when a client goes to a node; the partner in a swap counts
-/// for itself.
-pub(super) fn won_by_siblings(scene: &Scene<'_>, client: usize, to: usize, partner: Partner) -> f64 {
+/// CPUs that the VM's other clients win when a client goes to other nodes; the partner in a swap
+/// counts for itself.
+pub(super) fn won_by_siblings(scene: &Scene<'_>, client: usize, to: &[usize], partner: Partner) -> f64 {
     let home = &scene.clients[client].home;
-    by_siblings(scene, client, partner, |this| pair(scene, this, (client, home)) - pair(scene, this, (client, &[to])))
+    if home.is_empty() {
+        return 0.0;
+    }
+    by_siblings(scene, client, partner, |this| pair(scene, this, (client, home)) - pair(scene, this, (client, to)))
 }
 
-/// CPUs that the VM's other clients lose to their distance from a client that lives at `home`.
-pub(super) fn lost_by_siblings(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
-    by_siblings(scene, client, None, |this| pair(scene, this, (client, home)))
+/// CPUs that the VM's other clients lose to the distance of a client that lives on these nodes.
+pub(super) fn lost_by_siblings(scene: &Scene<'_>, client: usize, home: &[usize], partner: Partner) -> f64 {
+    by_siblings(scene, client, partner, |this| pair(scene, this, (client, home)))
 }
 
 /// CPUs that the VM's other clients with a home wait for memory of a client that is so far from
 /// each.
 fn by_siblings(scene: &Scene<'_>, client: usize, partner: Partner, extra: impl Fn((usize, &[usize])) -> f64) -> f64 {
-    let home = &scene.clients[client].home;
-    if !counts_siblings(scene, client) || home.is_empty() {
+    if !counts_siblings(scene, client) {
         return 0.0;
     }
     let (first, end) = scene.clients[client].family;

@@ -6,11 +6,11 @@
 //! its memory a copy.
 //!
 //! **Rule.** Each period: clients without a home get one (`homes`); at their own pace moves and
-//! swaps for load (`load`, `swaps`), for memory bandwidth (`bandwidth_moves`), then for locality
-//! (`locality`, `siblings`), at the end of its window one for fairness (`fairness`); inside homes
-//! groups of vCPUs go from one last-level cache to another (`caches`); memory follows what was
-//! decided (`follow`). All are judged by the same thresholds (`judge`), and worth is counted in
-//! CPUs (`loss`).
+//! swaps for load (`load`, `widen`, `swaps`), for memory bandwidth (`bandwidth_moves`), then for
+//! locality (`locality`, `siblings`), at the end of its window one for fairness (`fairness`);
+//! inside homes groups of vCPUs go from one last-level cache to another (`caches`); memory follows
+//! what was decided (`follow`). All are judged by the same thresholds (`judge`), and worth is
+//! counted in CPUs (`loss`).
 //!
 //! **Properties.** A function of state and observation: the same in, the same out. What is unknown
 //! leads to no move. A client moves once a period, and rests then. Under constant load moves come
@@ -52,12 +52,14 @@ mod state;
 mod swaps;
 mod traffic;
 mod why;
+mod widen;
 
 pub(crate) use bandwidth::{Drawn, lost as lost_at_passage};
 pub use check::PolicyError;
 pub use decimal::decimal;
 pub use explanation::{CacheCandidate, Candidate, ClientExplanation, Explanation, GroupExplanation, Refusal};
 pub use home::{Home, Homes, Next, homes};
+pub(crate) use loss::{Crowding, crowding_of};
 pub use policy::BalancePolicy;
 pub use record::record;
 pub use state::{BalanceState, ClientMemory, GroupMemory, Stuck, TrafficMemory, Trouble, VmMemory};

@@ -108,8 +108,13 @@ impl Room {
 
     /// The same when `freed` more bytes will have left the node.
     pub(super) fn holds_with(&self, client: &ClientScene<'_>, node: usize, freed: u64) -> bool {
+        self.holds_part(client, (node, &[node]), freed)
+    }
+
+    /// The same of a node's part of a client whose home has several.
+    pub(super) fn holds_part(&self, client: &ClientScene<'_>, (node, home): (usize, &[usize]), freed: u64) -> bool {
         let own = if client.home.contains(&node) { self.needed(client, &client.home) } else { 0 };
-        let needed = self.needed(client, &[node]);
+        let needed = self.needed(client, home);
         needed == 0
             || self
                 .left(client, node)

@@ -166,8 +166,8 @@ pub(super) fn weigh(scene: &Scene<'_>, one: usize, other: usize) -> Verdict {
     // Of two clients of a VM each is a sibling of the other, where that goes.
     let siblings = scene.clients[one].family == scene.clients[other].family;
     let there = |partner: usize, node: usize| siblings.then_some((partner, node));
-    let first = judge::weigh_beside(scene, one, to, there(other, from));
-    let second = judge::weigh_beside(scene, other, from, there(one, to));
+    let first = judge::weigh_beside(scene, one, &[to], there(other, from));
+    let second = judge::weigh_beside(scene, other, &[from], there(one, to));
     Verdict {
         crowding_gain,
         bandwidth_gain: bandwidth::won(scene, &[(one, &[to]), (other, &[from])]),

@@ -35,6 +35,7 @@ pub(crate) fn reasons(host: &Host, shape: &Shape, placed: &Placed) -> Vec<Reason
     }));
     reasons.extend(near_device(host, shape, &placed.best));
     reasons.extend(counts_full(shape));
+    reasons.extend(counts_in_part(host));
     reasons.extend(bandwidth(host, shape, &placed.best));
     reasons.extend(method(placed.method));
     reasons
@@ -49,6 +50,13 @@ fn counts_full(shape: &Shape) -> Option<Reason> {
     };
     let vcpus = shape.vcpus;
     Some(Reason { choice: format!("counts with {vcpus} busy vCPUs from its start"), because: because.to_owned() })
+}
+
+/// That a balancer will see what the VM does.
+fn counts_in_part(host: &Host) -> Option<Reason> {
+    let choice = format!("{} % of each vCPU is expected to be busy", host.busy_percent);
+    let because = "a balancer runs here, which sees what it does, and moves it if that is more".to_owned();
+    (!host.expects_all_busy()).then_some(Reason { choice, because })
 }
 
 /// What `near_device` did.

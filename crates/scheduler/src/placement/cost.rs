@@ -2,7 +2,7 @@
 //! ([`crate::balance::BalancePolicy`]).
 
 use super::homes::VCPU;
-use crate::balance::{BalancePolicy, Drawn, lost_at_passage};
+use crate::balance::{BalancePolicy, Crowding, Drawn, crowding_of, lost_at_passage};
 use crate::host::HostNode;
 use topology::Bytes;
 
@@ -20,10 +20,14 @@ pub(crate) struct Rates {
     device: u64,
     /// Bytes a second that a CPU draws which only waits for memory.
     waiting_cpu_draws: f64,
+    /// Part of each vCPU that is taken to be busy.
+    busy: u64,
+    crowding: Crowding,
 }
 
-impl Default for Rates {
-    fn default() -> Self {
+impl Rates {
+    /// The same figures everywhere, but for the part of each vCPU that is taken to be busy.
+    pub(crate) fn of(busy_percent: u64) -> Self {
         let policy = BalancePolicy::default();
         Self {
             shared_core: 100 - policy.smt_yield_percent as u64,
@@ -31,27 +35,45 @@ impl Default for Rates {
             sibling: policy.sibling_percent as u64,
             device: policy.device_percent as u64,
             waiting_cpu_draws: policy.waiting_cpu_draws().max(1.0),
+            busy: busy_percent,
+            crowding: Crowding::of(&policy),
         }
     }
-}
 
-impl Rates {
     /// Millionths of CPUs that are lost to memory, from millionths of vCPUs times thousandths of
     /// extra distance.
     pub(crate) fn memory(&self, micro_by_extra: u64) -> u64 {
-        micro_by_extra.saturating_mul(self.stall) / 100_000
+        self.of_busy(micro_by_extra.saturating_mul(self.stall) / 100_000)
+    }
+
+    fn expects_all_busy(&self) -> bool {
+        self.busy >= 100
+    }
+
+    /// Millionths of CPUs that are lost on a node with `held` busy ones, once `micro` more come: as
+    /// the balancer counts crowded CPUs.
+    fn crowded(&self, node: &HostNode, held: u64, micro: u64) -> u64 {
+        let cpus = |micro: u64| micro as f64 / VCPU as f64;
+        let (cores, threads) = (f64::from(node.cores), f64::from(node.threads));
+        let lost = |load: u64| crowding_of(&self.crowding, cores, threads, cpus(load));
+        ((lost(held + micro) - lost(held)) * VCPU as f64).round() as u64
+    }
+
+    /// Of so much for all vCPUs, what those lose that are taken to be busy.
+    fn of_busy(&self, all: u64) -> u64 {
+        all.saturating_mul(self.busy) / 100
     }
 
     /// The same for memory of the VM's other clients, from a sum over pairs of clients.
     pub(crate) fn siblings(&self, micro_by_extra: u128, whole: u64, clients: usize) -> u64 {
         let others = (clients as u64).saturating_sub(1).max(1);
         let mean = u64::try_from(micro_by_extra / u128::from(whole * others)).unwrap_or(u64::MAX);
-        mean.saturating_mul(self.stall * self.sibling) / 10_000_000
+        self.of_busy(mean.saturating_mul(self.stall * self.sibling) / 10_000_000)
     }
 
     /// The same for cards that are so far, in thousandths of extra distance.
     fn cards(&self, micro: u64, extra: u64) -> u64 {
-        micro.saturating_mul(extra).saturating_mul(self.stall * self.device) / 10_000_000
+        self.of_busy(micro.saturating_mul(extra).saturating_mul(self.stall * self.device) / 10_000_000)
     }
 
     /// Millionths of CPUs that all on a node lose more, once `traffic` comes to what is drawn there
@@ -195,7 +217,8 @@ pub(crate) struct NodeCost {
 impl NodeCost {
     /// For `micro` millionths of vCPUs of this VM, which draw so many bytes a second and are charged
     /// so much for caches. What other VMs do is not known: half is counted as if their vCPUs were
-    /// all busy, half as if all idled but those of latency-sensitive VMs.
+    /// all busy, half as if all idled but those of latency-sensitive VMs. Beside a balancer it is
+    /// what that expects of them.
     pub(crate) fn of(
         node: &HostNode,
         prefer_ht: bool,
@@ -206,10 +229,15 @@ impl NodeCost {
             return Self::default();
         }
         let held = u64::from(node.vcpus_held) * VCPU;
+        let (busy, always) = (rates.of_busy(micro), u64::from(node.always_busy) * VCPU);
         let cpu = |held: u64| rates.cpu(node, !prefer_ht, held, micro);
+        let cpu_twice = match rates.expects_all_busy() {
+            true => cpu(held) + cpu(always),
+            false => 2 * rates.crowded(node, always + rates.of_busy(held.saturating_sub(always)), busy),
+        };
         Self {
-            stacked: micro.saturating_sub(u64::from(node.threads) * VCPU),
-            cpu_twice: cpu(held) + cpu(u64::from(node.always_busy) * VCPU),
+            stacked: busy.saturating_sub(u64::from(node.threads) * VCPU),
+            cpu_twice,
             cards: rates.cards(micro, node.to_cards),
             bandwidth: rates.bandwidth(node, traffic),
             caches,

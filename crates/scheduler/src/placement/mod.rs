@@ -14,7 +14,9 @@
 //!    one that shares a core 0.7, a vCPU with memory at twice the local distance 0.3, with the
 //!    other clients of its VM that far 0.06, and as much with the network cards that far that the
 //!    VM is drawn to. What other VMs do is not known: half is counted as if
-//!    their vCPUs were busy, half as if they idled.
+//!    their vCPUs were busy, half as if they idled. Beside a balancer the VM and the others count
+//!    with the part of their vCPUs that is busy as it expects, and crowded CPUs as it weighs them;
+//!    a client that no node has the cores for may then have a home of one node.
 //!    Where the guest knows distances already, the difference from these is charged too ([`told`]).
 //!    Where vCPUs keep to last-level caches, what they lose under those of their home is charged
 //!    too ([`crate::caches`]).
@@ -112,7 +114,11 @@ pub(crate) fn place(host: &Host, demands: &[Demand], terms: Terms<'_>, exact_ste
     }
     let mut problem = Problem::new(host, demands, terms);
     let least: Vec<usize> = demands.iter().map(|demand| homes::least_size(host, demand, problem.cpus_fit)).collect();
-    let (mut found, mut method) = problem.search(&least, 0, exact_steps);
+    let (mut found, mut method) = match narrow(host, demands, &least) {
+        // Not all vCPUs are expected to be busy: one node may do, and be better.
+        Some(more) => problem.search(&vec![1; demands.len()], more, exact_steps),
+        None => problem.search(&least, 0, exact_steps),
+    };
     let threads: u64 = host.nodes.iter().map(|node| u64::from(node.threads)).sum();
     let vcpus: u64 = demands.iter().map(|demand| u64::from(demand.vcpus)).sum();
     // Clients that pile up more than they must are too large for their homes: larger homes may
@@ -127,6 +133,14 @@ pub(crate) fn place(host: &Host, demands: &[Demand], terms: Terms<'_>, exact_ste
         }
     }
     found.best.map(|best| Placed { best, runner_up: found.runner_up, method, grown: None })
+}
+
+/// How many nodes beyond one the homes have that cores and memory ask for, where homes of one node
+/// come into question beside these: few vCPUs are expected to be busy, and a node has the memory.
+fn narrow(host: &Host, demands: &[Demand], least: &[usize]) -> Option<usize> {
+    let more = least.iter().copied().max().filter(|&least| least > 1 && !host.expects_all_busy())? - 1;
+    let most = host.nodes.iter().filter(|node| node.threads > 0).map(|node| node.available).max().unwrap_or(0);
+    demands.iter().all(|demand| demand.memory <= most).then_some(more)
 }
 
 /// The placement in the homes of a VM at its largest, with what is there of it now.
@@ -188,7 +202,7 @@ impl<'a> Problem<'a> {
             near: demands.iter().map(|demand| far::near(host, demand.memory)).collect(),
             kinds: told::kinds(demands, told, division),
             spread,
-            rates: Rates::default(),
+            rates: Rates::of(host.busy_percent),
             cpu_nodes: host.nodes.iter().filter(|node| node.threads > 0).count() as u32,
             cpus_fit: vcpus <= host.all_units(),
             nearest: nodes.clone().map(nearest).collect(),

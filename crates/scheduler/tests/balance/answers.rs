@@ -77,14 +77,20 @@ fn two_nodes_for_what_one_holds_are_left_with_the_gain_that_is_too_small() {
 
 #[test]
 fn clients_that_one_node_cannot_run_should_live_apart() {
-    let mut toy = Toy::new(FOUR);
-    let second = toy.vm("second", 3, 0.1, Some(0), &[(0, 512)]).clients.remove(0);
-    toy.vms.pop();
-    toy.vm("tight", 3, 0.1, Some(0), &[(0, 512)]).clients.push(second);
-    let answers = answers(&toy);
-    assert!(answers.iter().all(|home| home.lives == nodes("0")));
-    // 6 vCPUs, 4 hardware threads.
-    assert_ne!(answers[0].should, answers[1].should, "{answers:?}");
+    let of_two = |wants: f64| {
+        let mut toy = Toy::new(FOUR);
+        let second = toy.vm("second", 3, wants, Some(0), &[(0, 512)]).clients.remove(0);
+        toy.vms.pop();
+        toy.vm("tight", 3, wants, Some(0), &[(0, 512)]).clients.push(second);
+        let answers = answers(&toy);
+        assert!(answers.iter().all(|home| home.lives == nodes("0")));
+        answers
+    };
+    // 5 busy ones of 6 vCPUs, 4 hardware threads.
+    let busy = of_two(2.5);
+    assert_ne!(busy[0].should, busy[1].should, "{busy:?}");
+    // 1.5 are expected of 6 that idle.
+    assert!(of_two(0.1).iter().all(|home| home.should == nodes("0") && home.next == Next::Stays));
 }
 
 #[test]

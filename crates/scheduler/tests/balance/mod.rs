@@ -17,3 +17,4 @@ mod told;
 pub(crate) mod toy;
 mod trouble;
 mod why;
+mod wide;

@@ -7,7 +7,7 @@ use scheduler::balance::{BalancePolicy, BalanceState, Decision, record, step};
 use scheduler::{Act, ActionError, ClientId, Done, Moment, Observation, Observe, Occupancy, VcpuGroup, VmKey, plan};
 use topology::{Machine, NodeId};
 use vm::Shape;
-use vm::spec::{CachePolicy, FixedNode, Policy};
+use vm::spec::{Backing, CachePolicy, Fill, FixedNode, Policy};
 
 /// A decision that was carried out.
 #[derive(Clone, Debug)]
@@ -104,7 +104,8 @@ impl Rival for Planned {
         let mut others = seen;
         others.vms.retain(|other| other.vm != *vm);
         // A VM for which there is no room starts as any other, and the balancer looks after it.
-        let Ok(plan) = plan(&machine, &Occupancy::of_observation(&others, &machine), &spec) else { return };
+        let occupancy = Occupancy { balanced: true, ..Occupancy::of_observation(&others, &machine) };
+        let Ok(plan) = plan(&machine, &occupancy, &spec) else { return };
         for client in plan.placement.clients {
             let nodes: Vec<NodeId> = client.home.iter().collect();
             let group = |group: vm::CacheGroup| VcpuGroup { vcpus: group.vcpus, cpus: group.cpus };
@@ -133,6 +134,8 @@ fn spec(host: &SimulatedHost, vm: &VmKey, cache: CachePolicy) -> Option<Shape> {
         vcpus: shape.vcpus(),
         memory: shape.memory(),
         policy: Policy { virtual_nodes, vnuma, cache, ..Policy::default() },
+        // Guests of a trace touch their memory as they go.
+        backing: Backing { fill: Fill::OnTouch, ..Backing::default() },
         ..Shape::default()
     })
 }

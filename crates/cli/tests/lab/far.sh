@@ -47,6 +47,9 @@ if grep -Eq 'memory_away|memory_wider|policy_elsewhere' /tmp/said; then
 else
     echo "PASS doctor does not take it for remote"
 fi
+homenode why spread --interval 0.5 >/tmp/said 2>&1
+check "why says what its spec says" '^It has node_affinity = "0,2", as its spec says \(policy.node_affinity\)\.$'
+check "and that node 1 is none of its nodes" 'node_affinity .* it may not live on node 1, but on nodes 0,2'
 end spread
 
 # --- Nobody spread this one: it comes home.

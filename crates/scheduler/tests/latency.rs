@@ -127,7 +127,8 @@ fn the_load_of_a_node_has_all_of_them_and_why_says_it() {
     assert_eq!(load(Some("it says so")), (75.0, Some("it says so".to_owned())));
 }
 
-/// CPUs that VMs on 16 CPUs are entitled to, to the thousandth: name, vCPUs, CPUs wanted, whether latency-sensitive.
+/// CPUs that VMs on 16 CPUs are entitled to, to the thousandth. Of each VM: name, vCPUs, CPUs
+/// wanted, whether it is latency-sensitive.
 fn entitled(vms: &[(&str, u32, f64, bool)]) -> Vec<f64> {
     let machine = machine();
     let all = machine.usable_cpus(NodeId(0)).union(&machine.usable_cpus(NodeId(1)));

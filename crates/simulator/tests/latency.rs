@@ -25,9 +25,9 @@ fn entitled(host: &SimulatedHost, policy: &BalancePolicy, state: &BalanceState, 
     seen.vms.iter().map(of).collect()
 }
 
-/// So many latency-sensitive VMs of 4 vCPUs that want `each` CPUs, beside 24 others of 4 busy vCPUs,
-/// 96 in all. What the others are entitled to together at the end of two minutes, in which no law
-/// is broken: everybody gets at least half of what its shares give it.
+/// So many latency-sensitive VMs of 4 vCPUs that want `each` CPUs, beside 24 others of 4 busy
+/// vCPUs, 96 in all. What the others are entitled to together at the end of two minutes, in which
+/// no law is broken: everybody gets at least half of what its shares give it.
 fn beside(sensitive: u32, each: f64) -> f64 {
     let (policy, mut state) = (BalancePolicy::default(), BalanceState::default());
     let mut host = host(MACHINE, quiet(), 1);

@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(pack(2), [0, 2, 0, 0]);
         // Two caches for three groups: 8^2 - 0 and 4^2 - 0.
         assert_eq!(pack(3), [0, 2, 1, 0]);
-        // 36 vCPUs on 32 cores: no fewest caches hold them, and the ninth waits where it adds least.
+        // 36 vCPUs on 32 cores: no caches hold them, and the ninth waits where it adds least.
         assert_eq!(pack(9), [2, 3, 2, 2]);
     }
 

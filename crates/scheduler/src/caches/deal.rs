@@ -18,10 +18,10 @@ pub(super) struct Taken {
 
 /// Swaps groups of two sizes while less is lost by it.
 ///
-/// *Example.* Groups of 2, 2, 2 and 1 under caches of 6 and 2 cores, with a vCPU of others each: the
-/// large ones were put first, two under 6 cores and one under 2, then the small one under 6: they
-/// lose 0.2 x (6^2 - 1) / 6 + 0.2 x (3^2 - 1) / 2 + 1 = 2.97 CPUs. With the small one and the third
-/// changed 0.2 x (7^2 - 1) / 6 + 1 + 0.2 x (2^2 - 1) / 2 = 2.9.
+/// *Example.* Groups of 2, 2, 2 and 1 under caches of 6 and 2 cores, with a vCPU of others each:
+/// the large ones were put first, two under 6 cores and one under 2, then the small one under 6:
+/// they lose 0.2 x (6^2 - 1) / 6 + 0.2 x (3^2 - 1) / 2 + 1 = 2.97 CPUs. With the small one and the
+/// third changed it is 0.2 x (7^2 - 1) / 6 + 1 + 0.2 x (2^2 - 1) / 2 = 2.9.
 pub(super) fn swap(rooms: &mut [Room], taken: &mut [Taken]) {
     while let Some(((large, small), (from, to))) = better(rooms, taken) {
         let more = taken[large].size - taken[small].size;

@@ -186,8 +186,8 @@ fn vcpus_that_may_come_have_a_group() {
 #[test]
 fn the_home_is_where_caches_are_idle() {
     // Two caches of 4 cores a node. Others have 4 vCPUs on each: under cache 0, and anywhere on
-    // node 1. Two groups of 4 lose on node 0 0.2 x (8^2 - 4^2) / 4 + 4 and 0.2 x 4^2 / 4 = 7.2 CPUs,
-    // on node 1 2 x 0.8.
+    // node 1. Two groups of 4 lose on node 0 0.2 x (8^2 - 4^2) / 4 + 4 and 0.2 x 4^2 / 4, that is
+    // 7.2 CPUs, on node 1 2 x 0.8.
     let machine = machine("pack:2 [numa(memory=4GiB)] l3:2 core:4 pu:1");
     let mut occupancy = Occupancy::default();
     for node in [0, 1] {

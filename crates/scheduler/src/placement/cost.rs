@@ -215,10 +215,10 @@ pub(crate) struct NodeCost {
 }
 
 impl NodeCost {
-    /// For `micro` millionths of vCPUs of this VM, which draw so many bytes a second and are charged
-    /// so much for caches. What other VMs do is not known: half is counted as if their vCPUs were
-    /// all busy, half as if all idled but those of latency-sensitive VMs. Beside a balancer it is
-    /// what that expects of them.
+    /// For `micro` millionths of vCPUs of this VM, which draw so many bytes a second and are
+    /// charged so much for caches. What other VMs do is not known: half is counted as if their
+    /// vCPUs were all busy, half as if all idled but those of latency-sensitive VMs. Beside a
+    /// balancer it is what that expects of them.
     pub(crate) fn of(
         node: &HostNode,
         prefer_ht: bool,

@@ -27,7 +27,8 @@ pub(crate) struct State<'a> {
     from: Vec<u64>,
 }
 
-/// What a node holds of the VM: millionths of vCPUs, bytes, clients, bytes a second, parts of groups.
+/// What a node holds of the VM: millionths of vCPUs, bytes, clients, bytes a second, parts of
+/// groups.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     micro: u64,

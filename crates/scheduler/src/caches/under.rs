@@ -32,7 +32,7 @@ pub(crate) struct Under {
     pub(super) undivided: Vec<usize>,
     /// Cores of the largest cache of a home where none holds a virtual socket.
     pub(super) too_wide: Option<u32>,
-    /// What is charged, in millionths of CPUs.
+    /// What they lose, in millionths of CPUs, where caches count at all ([`super::Least::of`]).
     pub(crate) lost: u64,
 }
 
@@ -73,7 +73,7 @@ impl Division {
             self.settle(&mut rooms, &places(host, home), &pool, &mut groups);
         }
         let lost = lost_of(host, &rooms, &whole);
-        Under { groups, untold, undivided, too_wide, lost: if self.counts(host) { lost } else { 0 } }
+        Under { groups, untold, undivided, too_wide, lost }
     }
 
     /// Puts the groups of each client into its plan, with the reasons. `homes`: those of the plan's

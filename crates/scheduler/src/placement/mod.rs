@@ -154,8 +154,9 @@ pub(crate) struct Problem<'a> {
     host: &'a Host,
     demands: &'a [Demand],
     told: Option<&'a Told>,
+    /// Where caches say something of homes.
     division: Option<&'a Division>,
-    /// Where vCPUs keep to caches: what they lose under them at least.
+    /// There: what vCPUs lose under them at least.
     least_under: Option<Least>,
     /// Bytes of each client that lie with its vCPUs, as far as its home has room.
     near: Vec<u64>,
@@ -182,6 +183,7 @@ pub(crate) struct Problem<'a> {
 impl<'a> Problem<'a> {
     fn new(host: &'a Host, demands: &'a [Demand], terms: Terms<'a>) -> Self {
         let Terms { spread, told, division } = terms;
+        let least_under = division.and_then(|division| Least::of(host, division));
         let nodes = 0..host.nodes.len();
         let nearest = |from: usize| {
             let others = nodes.clone().filter(|&to| to != from && host.nodes[to].available > 0);
@@ -197,8 +199,8 @@ impl<'a> Problem<'a> {
             host,
             demands,
             told,
-            division,
-            least_under: division.and_then(|division| Least::of(host, division)),
+            division: division.filter(|_| least_under.is_some()),
+            least_under,
             near: demands.iter().map(|demand| far::near(host, demand.memory)).collect(),
             kinds: told::kinds(demands, told, division),
             spread,

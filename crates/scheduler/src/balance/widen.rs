@@ -1,9 +1,9 @@
 //! Wider homes: a client with more vCPUs than its node has cores gets more nodes when more of them
 //! are busy.
 //!
-//! **Problem.** A VM with more vCPUs than any node has cores lives on one node while few of them are
-//! busy: there all of its memory is near. When more become busy they crowd their node, and no move
-//! to another single node mends that.
+//! **Problem.** A VM with more vCPUs than any node has cores lives on one node while few of them
+//! are busy: there all of its memory is near. When more become busy they crowd their node, and no
+//! move to another single node mends that.
 //!
 //! **Rule.** A client whose node is crowded, and that has more vCPUs than the node has cores, is
 //! weighed on that node and the nearest others that have the cores together, of equally near ones

@@ -127,8 +127,8 @@ fn clients_of_a_vm_that_does_little_share_a_node() {
     assert_eq!(homes(Spread::Apart), on("0", "1"));
 }
 
-/// Later all 12 are busy: the node loses 0.2 x 12^2 / 8 + 4 x 0.7 = 6.4 CPUs, two nodes 1.8, and 0.79 to
-/// distance.
+/// Later all 12 are busy: the node loses 0.2 x 12^2 / 8 + 4 x 0.7 = 6.4 CPUs, two nodes 1.8, and
+/// 0.79 to distance.
 #[test]
 fn they_part_when_they_crowd_their_node() {
     let mut toy = of_two(1.0, Spread::Auto);

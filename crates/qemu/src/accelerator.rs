@@ -39,8 +39,8 @@ pub(crate) fn argument(accelerator: &Accelerator) -> &'static str {
 }
 
 /// Whether a guest on an AMD host sees this topology only with the CPU feature `topoext`, which
-/// `-cpu host` leaves out (`no_autoenable_flags` in QEMU's target/i386/cpu.c): hardware threads, and
-/// last-level caches that are smaller than a socket.
+/// `-cpu host` leaves out (`no_autoenable_flags` in QEMU's target/i386/cpu.c): hardware threads,
+/// and last-level caches that are smaller than a socket.
 pub fn needs_topoext(topology: &VirtualTopology) -> bool {
     topology.threads_per_core > 1 || topology.dies_per_socket > 1
 }

@@ -11,7 +11,7 @@ use crate::process::{ErrorsTo, ExitWatch, Process};
 use crate::qmp::Qmp;
 use crate::taps::Inherited;
 use crate::user::QemuUser;
-use crate::{QemuError, accelerator, binary, saved};
+use crate::{QemuError, accelerator, binary, migration, saved};
 use linux::sys::{ChildSetup, Tie};
 use serde_json::json;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -135,11 +135,6 @@ impl AttachedVm {
         }
     }
 
-    fn tell(&mut self, command: &str) -> Result<(), BackendError> {
-        self.qmp.execute(command, &json!({}))?;
-        Ok(())
-    }
-
     /// Tells when QEMU has ended, also after this value is gone.
     pub fn exit_watch(&self) -> ExitWatch {
         self.process.exit().clone()
@@ -200,11 +195,12 @@ impl Vm for AttachedVm {
     }
 
     fn pause(&mut self) -> Result<(), BackendError> {
-        self.tell("stop")
+        self.qmp.execute("stop", &json!({}))?;
+        Ok(())
     }
 
     fn unpause(&mut self) -> Result<(), BackendError> {
-        self.tell("cont")
+        Ok(migration::once_tidied_up(&mut self.qmp, "cont", &json!({}))?)
     }
 
     fn reset(&mut self) -> Result<(), BackendError> {

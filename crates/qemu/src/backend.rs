@@ -151,13 +151,6 @@ struct Adopted {
     silence: Duration,
 }
 
-impl Adopted {
-    fn tell(&mut self, command: &str) -> Result<(), BackendError> {
-        self.qmp.execute(command, &json!({}))?;
-        Ok(())
-    }
-}
-
 /// Resets a machine. One that was started with `-no-reboot` would end, now or at the reset that
 /// its firmware may make of ours: from now on its guest may reset itself.
 pub(crate) fn reset(qmp: &mut Qmp) -> Result<(), QemuError> {
@@ -209,11 +202,12 @@ impl Vm for Adopted {
     }
 
     fn pause(&mut self) -> Result<(), BackendError> {
-        self.tell("stop")
+        self.qmp.execute("stop", &json!({}))?;
+        Ok(())
     }
 
     fn unpause(&mut self) -> Result<(), BackendError> {
-        self.tell("cont")
+        Ok(migration::once_tidied_up(&mut self.qmp, "cont", &json!({}))?)
     }
 
     fn reset(&mut self) -> Result<(), BackendError> {

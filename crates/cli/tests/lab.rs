@@ -260,7 +260,7 @@ fn huge_pages_overcommitted_memory_and_one_cpu_each_are_what_the_kernel_says() {
 #[ignore = "takes long: make test-long and .ci/run run it"]
 fn groups_of_vcpus_keep_to_one_last_level_cache_each() {
     let script = Some("crates/cli/tests/lab/caches.sh");
-    let lab = Lab { script, shape: &["--nodes", "2", "--caches", "2"], least_checks: 27, ..Lab::default() };
+    let lab = Lab { script, shape: &["--nodes", "2", "--caches", "2"], least_checks: 28, ..Lab::default() };
     lab.passes("groups_of_vcpus_keep_to_one_last_level_cache_each");
 }
 

@@ -27,14 +27,25 @@ check "a balancer leaves them there" '^CPU 2/KVM Cpus_allowed_list:[[:space:]]+6
 homenode why packed --interval 0.5 >/tmp/said 2>&1
 check "why says how loaded its caches are" '^vCPUs 0-1 keep to the cache of CPUs 4-5, loaded [0-9]+ %; that of CPUs 6-7'
 homenode vm move packed --client 0 --to 0 >/tmp/said 2>&1
-check "it is moved to the other node" 'VM packed: client 0 lives on node 0'
-affinity "$packed" >/tmp/said
-check "its first group goes along" '^CPU 1/KVM Cpus_allowed_list:[[:space:]]+(0-1|2-3)$'
+check "to a node that its spec forbids it is not moved" '[-]-to 0: it may live on nodes 1 only'
+end packed
+
+# --- Groups go along to the other node.
+vm free 4 'policy = { cache = "pack" }'
+run free
+free=$pid
+affinity "$free" >/tmp/said
+other=1 one_cache='4-5|6-7' both='4-5 6-7|6-7 4-5'
+grep -Eq '^CPU 0/KVM .*[[:space:]](4-5|6-7)$' /tmp/said && other=0 one_cache='0-1|2-3' both='0-1 2-3|2-3 0-1'
+homenode vm move free --client 0 --to $other >/tmp/said 2>&1
+check "it is moved to the other node" "VM free: client 0 lives on node $other"
+affinity "$free" >/tmp/said
+check "its first group goes along" "^CPU 1/KVM Cpus_allowed_list:[[:space:]]+($one_cache)$"
 one=$(sed -n 's,^CPU 0/KVM .*:[[:space:]]*,,p' /tmp/said)
 two=$(sed -n 's,^CPU 3/KVM .*:[[:space:]]*,,p' /tmp/said)
 echo "apart: $one $two" >/tmp/said
-check "the second to the other cache" '^apart: (0-1 2-3|2-3 0-1)$'
-end packed
+check "the second to the other cache" "^apart: ($both)$"
+end free
 
 # --- Who comes second gets the cache with fewer vCPUs, as the kernel shows them.
 vm first 2 'policy = { cache = "pack", node_affinity = "1" }'

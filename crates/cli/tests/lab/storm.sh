@@ -50,7 +50,11 @@ check "each has its 32 MiB on the node that it is bound to" "^all memory at home
 ls -A /run/homenode 2>/dev/null | grep starting >/tmp/left
 echo "reservations: $(wc -l </tmp/left)" >/tmp/said
 check "no reservation is left" '^reservations: 0$'
-homenode why s1 --interval 0.5 >/tmp/said 2>&1
+# Of one that still runs: a guest in here resets itself in one of some ten boots, and is gone then.
+for number in 1 3 5 7 9; do
+    homenode why "s$number" --interval 0.5 >/tmp/said 2>&1
+    grep -q 'is lost since' /tmp/said || break
+done
 check "why says that its vCPUs count" '^All of its vCPUs count as busy: it was started so \(policy.latency_sensitive\)\.$'
 homenode why s2 --interval 0.5 >/tmp/said 2>&1
 if grep -q 'count as busy' /tmp/said; then echo "FAIL why says it of an ordinary one"; else echo "PASS and not of an ordinary one"; fi

@@ -29,9 +29,8 @@ impl Place {
     fn spec(&self, name: &str) -> PathBuf {
         let path = self.libvirtd.path().join(format!("{name}.toml"));
         let nodes = "{ vcpus = 1, memory = \"192 MiB\" }, { vcpus = 1, memory = \"192 MiB\" }";
-        let text = format!(
-            "name = \"{name}\"\nvcpus = 2\nmemory = \"384 MiB\"\npolicy.virtual_nodes = [{nodes}]\npolicy.placement = \"together\"\nboot.from = \"tiny_guest\"\n"
-        );
+        let policy = format!("policy.virtual_nodes = [{nodes}]\npolicy.placement = \"together\"\n");
+        let text = format!("name = \"{name}\"\nvcpus = 2\nmemory = \"384 MiB\"\n{policy}boot.from = \"tiny_guest\"\n");
         std::fs::write(&path, text).expect("a spec");
         path
     }

@@ -27,7 +27,7 @@ check "a balancer leaves them there" '^CPU 2/KVM Cpus_allowed_list:[[:space:]]+6
 homenode why packed --interval 0.5 >/tmp/said 2>&1
 check "why says how loaded its caches are" '^vCPUs 0-1 keep to the cache of CPUs 4-5, loaded [0-9]+ %; that of CPUs 6-7'
 homenode vm move packed --client 0 --to 0 >/tmp/said 2>&1
-check "to a node that its spec forbids it is not moved" '[-]-to 0: it may live on nodes 1 only'
+check "to a node that its spec forbids it is not moved" '[-]-to 0: it may live on nodes 1 only: policy.node_affinity of its spec'
 end packed
 
 # --- Groups go along to the other node.

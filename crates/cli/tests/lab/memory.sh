@@ -115,12 +115,13 @@ check "and it is stopped as others are" "^bound +stopped"
 # which the kernel and QEMU take a part.
 vm grows 1 128 'max_memory = "1 GiB"
 max_vcpus = 2
+policy.vnuma = false
 boot = { from = "kernel", kernel = "/guest/vmlinux", initrd = "/guest/initramfs" }'
 # Moved there by hand: what is to move again must have no affinity of its own.
 run grows
 homenode vm move grows --client 0 --to 1 >/dev/null 2>&1
 homenode vm show grows >/tmp/said 2>&1
-check "a VM that may grow lives on node 1" 'node 1: 128 MiB +bind:[0-3] +yes$'
+check "a VM that may grow lives on node 1" 'node 1: 128 MiB +(bind|interleave):[0-3-]+ +yes$'
 grows=$pid
 vm beside 1 450 ''
 run beside

@@ -68,8 +68,8 @@ pub(super) fn words_of_shape(scene: &Scene<'_>, client: usize) -> Option<String>
         false => ["apart from the others of its VM".to_owned(), "with another".to_owned()],
     };
     Some(format!(
-        "it lives {lives}, {rule}{said}; {contrary}, on node {}, it would win {} CPUs of bandwidth, {} of distance and {} of \
-         CPUs to itself",
+        "it lives {lives}, {rule}{said}; {contrary}, on node {}, it would win {} CPUs of bandwidth, {} of \
+         distance and {} of CPUs to itself",
         scene.nodes[node].id,
         decimal(verdict.bandwidth_gain, 2),
         decimal(verdict.remote_gain, 2),

@@ -151,7 +151,11 @@ impl Moving<'_> {
             false => Err(MoveError::Tied { node: to, allowed: allowed.clone(), because }),
         };
         client.chosen_nodes.as_ref().map_or(Ok(()), |nodes| tied(nodes, "its memory was bound there"))?;
-        vm.allowed(machine).map_or(Ok(()), |nodes| tied(&nodes, "its cpuset or its node affinity says so"))?;
+        let because = match vm.stated_nodes.as_ref().is_some_and(|stated| !stated.contains(to)) {
+            true => "policy.node_affinity of its spec, or a rule, says so",
+            false => "its cpuset or its node affinity says so",
+        };
+        vm.allowed(machine).map_or(Ok(()), |nodes| tied(&nodes, because))?;
         if self.client.groups.is_empty() && self.has_part_of_a_node() {
             return Err(MoveError::BoundCpus { cpus: client.cpus.clone() });
         }

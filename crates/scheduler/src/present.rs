@@ -3,7 +3,8 @@
 //!
 //! **Rule.** The kernel knows: where the vCPUs of a client may run is its home. A client whose
 //! threads may use what its placement says is where it was; of any other the nodes of its CPUs are
-//! its home, in the same policy. Where nobody can see its threads, the placement holds.
+//! its home, in the same policy. Where nobody can see its threads, the placement holds, and so it
+//! does for a client all of whose vCPUs are still to be plugged in.
 //!
 //! **Example.** A client was placed on node 0; its threads may run on the CPUs of node 2 now. What
 //! is added to it goes to node 2.
@@ -26,7 +27,8 @@ pub fn present_homes(machine: &Machine, seen: &VmObservation, placement: &Placem
 fn present(machine: &Machine, seen: &VmObservation, client: &Client) -> Client {
     // Without virtual nodes there is one client, and what is seen is about it.
     let is_of = |virtual_node: Option<u32>| virtual_node.is_none_or(|node| client.virtual_nodes.contains(&node));
-    let own = seen.clients.iter().filter(|seen| is_of(seen.virtual_node));
+    // Of one without vCPUs only QEMU's own threads are seen, which may use the CPUs of all.
+    let own = seen.clients.iter().filter(|seen| is_of(seen.virtual_node) && seen.vcpus > 0);
     let cpus = own.fold(CpuSet::new(), |all, seen| all.union(&seen.cpus));
     let home = home::nodes_of(machine, &cpus);
     let of_placement = home::nodes_of(machine, &client.cpus);
@@ -62,6 +64,7 @@ mod tests {
     fn seen(clients: &[(Option<u32>, &str)]) -> VmObservation {
         let client = |&(virtual_node, cpus): &(Option<u32>, &str)| ClientObservation {
             virtual_node,
+            vcpus: 4,
             cpus: cpus.parse().unwrap(),
             ..ClientObservation::default()
         };
@@ -81,6 +84,10 @@ mod tests {
         // Memory of client 0 spills over to node 1, where it has no CPU.
         let placement = Placement { clients: vec![client(0, "0-1", "0-3"), client(1, "1", "4-7")] };
         assert_eq!(present_homes(&machine(), &seen(&[(Some(0), "0-3"), (Some(1), "")]), &placement), placement);
+        // Client 1 has no vCPU yet: QEMU may use the CPUs of both.
+        let mut none_yet = seen(&[(Some(0), "0-3"), (Some(1), "0-7")]);
+        none_yet.clients[1].vcpus = 0;
+        assert_eq!(present_homes(&machine(), &none_yet, &placement), placement);
         // One thread for all vCPUs may use the CPUs of both.
         assert_eq!(present_homes(&machine(), &seen(&[(None, "0-7")]), &placement), placement);
     }

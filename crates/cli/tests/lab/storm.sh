@@ -3,11 +3,24 @@
 . /lab/functions
 
 vms=20 nodes=8
+# Nothing that boots: the firmware waits for ever, and no guest ends before it is looked at. A Linux
+# in 32 MiB does.
+head -c 1048576 /dev/zero >/tmp/empty.img
 for number in $(seq $vms); do
     # Latency-sensitive every second one; one vCPU each, and memory that all nodes have.
     sensitive=false
     [ $((number % 2)) = 0 ] || sensitive=true
-    printf 'name = "s%s"\nvcpus = 1\nmemory = "32 MiB"\npolicy = { latency_sensitive = %s }\n' "$number" $sensitive >"/tmp/s$number.toml"
+    cat >"/tmp/s$number.toml" <<END
+name = "s$number"
+vcpus = 1
+memory = "32 MiB"
+policy = { latency_sensitive = $sensitive }
+boot.from = "disk"
+[[disk]]
+path = "/tmp/empty.img"
+format = "raw"
+read_only = true
+END
 done
 started=
 for number in $(seq $vms); do
@@ -50,11 +63,7 @@ check "each has its 32 MiB on the node that it is bound to" "^all memory at home
 ls -A /run/homenode 2>/dev/null | grep starting >/tmp/left
 echo "reservations: $(wc -l </tmp/left)" >/tmp/said
 check "no reservation is left" '^reservations: 0$'
-# Of one that still runs: a guest in here resets itself in one of some ten boots, and is gone then.
-for number in 1 3 5 7 9; do
-    homenode why "s$number" --interval 0.5 >/tmp/said 2>&1
-    grep -q 'is lost since' /tmp/said || break
-done
+homenode why s1 --interval 0.5 >/tmp/said 2>&1
 check "why says that its vCPUs count" '^All of its vCPUs count as busy: it was started so \(policy.latency_sensitive\)\.$'
 homenode why s2 --interval 0.5 >/tmp/said 2>&1
 if grep -q 'count as busy' /tmp/said; then echo "FAIL why says it of an ordinary one"; else echo "PASS and not of an ordinary one"; fi

@@ -1,5 +1,6 @@
 //! A VM as somebody else shaped it.
 
+use crate::guest_system::GuestSystem;
 use scheduler::balance::Home;
 use scheduler::{VmObservation, home};
 use serde::Serialize;
@@ -52,6 +53,8 @@ pub struct ShapedVm {
     pub vhost: Vec<(Option<usize>, Option<CpuSet>)>,
     /// Nodes on which it may live (a cpuset, a node affinity); `None`: all.
     pub allowed: Option<NodeSet>,
+    /// The system that its guest runs, where its definition says.
+    pub guest_system: GuestSystem,
     /// What its guest is told of its CPUs is not known.
     pub guest_unknown: bool,
     /// What is known only of a VM that runs; `None` for a definition.

@@ -3,9 +3,10 @@
 //! its own homes wherever they hold it, else the planner's.
 
 use crate::cramped::{self, Cramped, cramped};
+use crate::guest_system;
 use crate::scene::NodeView;
 use crate::shape::{self, Fit};
-use crate::shaped::ShapedVm;
+use crate::shaped::{ShapedNode, ShapedVm};
 use scheduler::balance::Next;
 use scheduler::{Occupancy, PlanError};
 use std::collections::BTreeMap;
@@ -104,6 +105,7 @@ pub(crate) fn target(
     };
     let distances = distances(machine, &nodes);
     let guest = shape::whole_sockets(machine, vm);
+    let guest = guest_system::in_few_sockets(vm, guest).unwrap_or(guest);
     Ok(Target { nodes, reshaped: false, guest, distances, ideal_nodes, blocked, cramped })
 }
 
@@ -239,9 +241,16 @@ fn reshaped(vm: &ShapedVm, plan: &Plan, memory: Vec<Bytes>) -> Target {
         threads: 1,
         caches: vm.guest.caches,
     };
-    let (nodes, ideal_nodes) = (nodes.collect(), topology.nodes.len());
+    let (nodes, ideal_nodes): (Vec<TargetNode>, _) = (nodes.collect(), topology.nodes.len());
+    let guest = guest_system::in_few_sockets(&with_nodes(vm, &nodes), guest).unwrap_or(guest);
     let distances = topology.distances.clone();
     Target { nodes, reshaped: true, guest, distances, ideal_nodes, blocked: None, cramped: None }
+}
+
+/// The VM with other virtual nodes.
+fn with_nodes(vm: &ShapedVm, nodes: &[TargetNode]) -> ShapedVm {
+    let node = |node: &TargetNode| ShapedNode { id: node.id, vcpus: node.vcpus.clone(), ..ShapedNode::default() };
+    ShapedVm { vnuma: true, nodes: nodes.iter().map(node).collect(), ..vm.clone() }
 }
 
 /// Nodes that the VM may live on, of those that the planner may use; `None`: all.

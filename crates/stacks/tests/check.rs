@@ -374,3 +374,58 @@ fn memory_that_may_be_plugged_in_is_judged_too() {
     let says = refused(&growing(8, 12, 0));
     assert!(says.contains("domain/maxMemory: it is 12 GiB, and the domain has 16 GiB"), "{says}");
 }
+
+/// A Windows of 16 vCPUs in 16 sockets, with cells of so many vCPUs.
+fn windows(told: &str, cells: &[u32], vcpu: &str) -> String {
+    let mut next = 0;
+    let cell = |vcpus: &u32| {
+        let first = next;
+        next += vcpus;
+        format!("<cell cpus='{first}-{}' memory='2' unit='GiB'/>", next - 1)
+    };
+    let cells: String = cells.iter().map(cell).collect();
+    let numa = if cells.is_empty() { String::new() } else { format!("<numa>{cells}</numa>") };
+    format!(
+        "<domain type='kvm'><name>win</name><memory unit='GiB'>8</memory>{vcpu}<features><hyperv><relaxed state='on'/>\
+         </hyperv></features><cpu>{told}{numa}</cpu></domain>"
+    )
+}
+
+/// Case: a desktop Windows works with two of the sockets that it is told of.
+#[test]
+fn a_windows_is_told_of_no_more_sockets_than_it_uses() {
+    let machine = read::from_synthetic("pack:4 [numa(memory=32GiB)] l3:1 core:16 pu:2").expect("a machine");
+    let sixteen = "<vcpu>16</vcpu>";
+    for (told, cells, sockets, cores) in [
+        ("", &[][..], 1, 16),
+        ("<topology sockets='16' cores='1' threads='1'/>", &[], 1, 16),
+        ("<topology sockets='4' cores='2' threads='2'/>", &[], 1, 8),
+        ("", &[8, 8], 2, 8),
+        ("<topology sockets='4' cores='4' threads='1'/>", &[4, 4, 4, 4], 2, 4),
+    ] {
+        let text = windows(told, cells, sixteen);
+        let checked = judged(&text, &machine);
+        let found = checked.findings.iter().find(|finding| finding.what == "sockets_unused").expect(told);
+        assert_eq!(found.severity, Severity::Warning, "{found:#?}");
+        assert!(found.cure.patch.is_some(), "{found:#?}");
+        let guest = domain::parse(&checked.cured, "cured").expect("a domain").guest;
+        assert_eq!((guest.sockets, guest.cores), (sockets, cores), "{}", checked.cured);
+        assert_eq!(guest.sockets * guest.dies * guest.cores * guest.threads, 16, "{}", checked.cured);
+        let left = judged(&checked.cured, &machine);
+        assert!(left.wrong() == 0 && left.cured == checked.cured, "{}\n{:#?}", checked.cured, left.findings);
+    }
+    let kinds = |text: &str| -> Vec<(&str, Severity)> {
+        let found = judged(text, &machine).findings.into_iter();
+        found.map(|one| (one.what, one.severity)).filter(|(what, _)| what.contains("socket")).collect()
+    };
+    // A server uses 64; two sockets are two; vCPUs that are not there yet may come into others.
+    let server = windows("", &[], sixteen).replace(
+        "<memory",
+        "<metadata><o:libosinfo xmlns:o='http://libosinfo.org/xmlns/libvirt/domain/1.0'><o:os \
+         id='http://microsoft.com/win/2k22'/></o:libosinfo></metadata><memory",
+    );
+    assert_eq!(kinds(&server), [("a_socket_for_each_vcpu", Severity::Note)]);
+    assert_eq!(kinds(&windows("<topology sockets='2' cores='8' threads='1'/>", &[], sixteen)), []);
+    let growing = windows("<topology sockets='4' cores='4' threads='1'/>", &[], "<vcpu current='4'>16</vcpu>");
+    assert_eq!(kinds(&growing), [("sockets_unused", Severity::Note)]);
+}

@@ -101,7 +101,9 @@ fn one_for_each(scene: &Scene<'_>) -> Option<Finding> {
     let guest = &scene.vm.guest;
     let alone = guest.cores * guest.threads * guest.dies == 1 && scene.vm.vcpus >= 4;
     let shares = scene.vm.nodes.iter().any(|node| node.vcpus.len() > 1);
-    if !alone || !shares || guest.caches == GuestCaches::Disabled {
+    // Of sockets that its system does not use there is a finding of their own.
+    let limited = scene.vm.guest_system.most_sockets().is_some_and(|most| guest.sockets > most);
+    if !alone || !shares || limited || guest.caches == GuestCaches::Disabled {
         return None;
     }
     let sentence = "its guest takes each vCPU for a socket with a cache of its own".to_owned();

@@ -15,6 +15,7 @@ mod manager;
 mod other_threads;
 mod policy;
 mod promised;
+mod sockets;
 mod start;
 mod unknown;
 mod width;
@@ -36,6 +37,7 @@ pub(crate) fn all(scene: &Scene<'_>) -> Vec<Finding> {
         cores::findings,
         other_threads::findings,
         caches::findings,
+        sockets::findings,
         distances::findings,
         // Of a VM that runs.
         cpuset::findings,

@@ -1,5 +1,6 @@
 //! A libvirt domain as a VM that somebody shaped.
 
+use super::guest_system::guest_system;
 use crate::domain::{self, Domain, MemoryModule, MemoryTune};
 use judge::{Auto, Binding, BoundDevice, Part, ShapedNode, ShapedVm, Spot, Spots, XmlFacts};
 use roxmltree::{Document, Node};
@@ -35,6 +36,7 @@ pub fn shaped(domain: &Domain, text: &str) -> ShapedVm {
         memory_tune: domain.memory_tune.as_ref().and_then(binding),
         huge_pages: domain.huge_pages.clone(),
         spots: root.map(|root| spots(root, domain)).unwrap_or_default(),
+        guest_system: root.map(guest_system).unwrap_or_default(),
         xml: Some(root.map(|root| facts(root, domain)).unwrap_or_default()),
         ..ShapedVm::default()
     }

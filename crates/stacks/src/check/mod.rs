@@ -4,6 +4,7 @@
 mod definition;
 mod edits;
 mod from_domain;
+mod guest_system;
 mod patch;
 mod proxmox;
 

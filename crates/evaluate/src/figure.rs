@@ -331,5 +331,7 @@ mod tests {
         // Of a pair of nodes the number of threads is not part of what is compared.
         let pair = |threads| Figure { point: Point::of_pair("stream", 0, 1, threads), ..one.clone() };
         assert!(pair(4).is_beside(&pair(8)) && !pair(4).is_beside(&one));
+        let latency = Figure { point: Point::of_pair("chase", 0, 1, 4), ..one.clone() };
+        assert!(!pair(4).is_beside(&latency), "another workload at the same pair");
     }
 }

@@ -35,12 +35,15 @@ impl Point {
         (self.cpu_node.is_none() && self.memory_node.is_none()).then_some(self.threads)
     }
 
-    /// Whether figures of both stand beside each other: kernels run in the place of applications,
-    /// so that the workload does not matter. Of a pair of nodes, all of whose threads are busy,
-    /// their number does not either.
+    /// Whether figures of both stand beside each other. Over threads the workload does not matter:
+    /// kernels run in the place of applications. At a pair of nodes the number of threads does not,
+    /// since all of them are busy; but several workloads are run at each pair.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
         (self.cpu_node, self.memory_node) == (other.cpu_node, other.memory_node)
-            && (self.pair().is_some() || self.threads == other.threads)
+            && match self.pair() {
+                Some(_) => self.workload == other.workload,
+                None => self.threads == other.threads,
+            }
     }
 
     /// CPU node and memory node, where the point is a pair of nodes.

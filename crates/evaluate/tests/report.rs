@@ -87,4 +87,7 @@ fn pairs_of_nodes_are_answered_by_how_far_remote_memory_is() {
     assert!(sentences[1].contains("1.70 times as much in the mean, 1.70 at worst"), "{sentences:?}");
     // Four nodes: 4 pairs with a node's own memory, 12 with that of others.
     assert_eq!(charts[0].series[0].marks.len(), 16);
+    // The experiment asks for both, at the same pairs.
+    assert!(page.contains("MODELLED latency of a dependent load, ns"), "{page}");
+    assert!(page.contains("bandwidth of all CPUs of a node, MB/s"), "{page}");
 }

@@ -83,11 +83,11 @@ pub fn advise(
     for shape in shapes::shapes(spec, &described.machine, threads) {
         let (candidate, key) = match one(&shape, described, profile, &figure) {
             Ok(candidate) => candidate,
-            Err(error @ (ModelledError::Threads { .. } | ModelledError::Memory { .. } | ModelledError::Resolve(_))) => {
+            Err(error) if is_of_the_machine(&error) => return Err(error),
+            Err(error) => {
                 left_out.push(format!("{}: {error}", shape.name));
                 continue;
             }
-            Err(error) => return Err(error),
         };
         match candidates.iter_mut().find(|known| same(known, &candidate, &key)) {
             Some(known) => known.same_as.push(shape.name),
@@ -108,6 +108,11 @@ pub fn advise(
         candidates,
         left_out,
     })
+}
+
+/// Whether no shape can be modelled on this machine, whatever it is.
+fn is_of_the_machine(error: &ModelledError) -> bool {
+    matches!(error, ModelledError::NoRates { .. } | ModelledError::Model(_) | ModelledError::Unknown { .. })
 }
 
 /// What makes two shapes the same: their VMs' homes and the threads at work.

@@ -58,6 +58,19 @@ fn what_does_not_fit_is_left_out_with_the_reason() {
 }
 
 #[test]
+fn a_shape_that_needs_a_network_that_the_file_lacks_is_left_out() {
+    // Two VMs of one node each would send messages, and nobody says what those cost.
+    let mut machine = described("hp-dl380-g6");
+    machine.rates.as_mut().expect("rates").network = None;
+    let spec: VmSpec = toml::from_str("name = \"vm\"\nvcpus = 16\nmemory = \"16 GiB\"").expect("a spec");
+    let profile = profiles::find("namd-stmv").expect("shipped");
+    let advice = advise(&spec, &machine, &profile, None, &[]).expect("the shapes of one VM need no network");
+    assert!(advice.candidates.iter().all(|candidate| candidate.shape.vms == 1), "{:?}", advice.candidates);
+    let [left] = &advice.left_out[..] else { panic!("{:?}", advice.left_out) };
+    assert!(left.starts_with("2 VMs, one per node: ") && left.contains("no [rates.network]"), "{left}");
+}
+
+#[test]
 fn the_usual_error_decides_what_is_told_apart() {
     let cell = |published: f64, role| ValidationCell {
         experiment: "e".to_owned(),

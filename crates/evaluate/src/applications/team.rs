@@ -155,12 +155,8 @@ fn others(setting: &Setting, application: &Application) -> Result<OtherVms, Mode
         return Err(ModelledError::Field { field: field("switches"), problem });
     }
     if setting.model.rates().network.is_none() {
-        let problem = format!(
-            "its {vms} VMs exchange messages, and the machine file of {} has no [rates.network]: add one \
-             (docs/machine-file.md), or measure it with homenode calibrate --network",
-            setting.machine.name
-        );
-        return Err(ModelledError::Field { field: field("vms"), problem });
+        let (configuration, machine) = (setting.configuration.name.clone(), setting.machine.name.clone());
+        return Err(ModelledError::NoNetwork { configuration, vms, machine });
     }
     Ok(OtherVms::of(vms, switches))
 }

@@ -57,6 +57,19 @@ pub enum ModelledError {
         /// The machine.
         machine: String,
     },
+    /// VMs exchange messages, and nobody says what these cost on the machine.
+    #[error(
+        "configuration \"{configuration}\": vms: its {vms} VMs exchange messages, and the machine file of {machine} has \
+        no [rates.network]: add one (docs/machine-file.md), or measure it with homenode calibrate --network"
+    )]
+    NoNetwork {
+        /// The configuration.
+        configuration: String,
+        /// VMs of it.
+        vms: u32,
+        /// The machine.
+        machine: String,
+    },
     /// A name that stands for nothing.
     #[error("{field} = \"{value}\": {valid}")]
     Unknown {

@@ -16,6 +16,13 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<VmSpec> {
     let text = input::text(path, input::LONGEST_TEXT)
         .map_err(|error| bad_input(format!("{}: cannot read the VM spec: {error}", path.display())))?;
     let mut spec = VmSpec::from_toml(&text, &path.display().to_string()).map_err(bad_input)?;
+    if spec.boot == Boot::Definition {
+        return Err(bad_input(format!(
+            "{}: boot.from = \"definition\": only a VM of libvirt's that was adopted boots so; write \"disk\", \"kernel\" \
+            or \"tiny_guest\"",
+            path.display()
+        )));
+    }
     resolve(&mut spec, path.parent().unwrap_or(Path::new("")));
     Ok(spec)
 }
@@ -45,7 +52,7 @@ fn resolve(spec: &mut VmSpec, directory: &Path) {
             at(kernel);
             initrd.iter_mut().for_each(at);
         }
-        Boot::Disk { .. } => {}
+        Boot::Disk { .. } | Boot::Definition => {}
     }
     spec.guest.iter_mut().filter_map(|guest| guest.image.as_mut()).for_each(at);
     spec.disks.iter_mut().for_each(|disk| at(&mut disk.path));

@@ -223,14 +223,14 @@ fn spec(
     topology: &VirtualTopology,
     placement: &Placement,
 ) -> Result<VmSpec, Unsayable> {
-    let boot = match (&facts.kernel, facts.disks.is_empty()) {
+    let boot = match (&facts.kernel, facts.boots_listed_disk) {
         (Some(kernel), _) => Boot::Kernel {
             kernel: kernel.clone(),
             initrd: facts.initrd.clone(),
             command_line: facts.command_line.clone(),
         },
-        (None, false) => Boot::Disk { firmware: if facts.uefi { Firmware::Uefi } else { Firmware::Bios } },
-        (None, true) => return refuse("<os>", "it boots neither a kernel nor a disk that is a file or a device"),
+        (None, true) => Boot::Disk { firmware: if facts.uefi { Firmware::Uefi } else { Firmware::Bios } },
+        (None, false) => Boot::Definition,
     };
     let policies: BTreeSet<Option<&'static str>> = placement.clients.iter().map(stacks::domain::memory_mode).collect();
     let memory = placement.clients.first().map(|client| client.memory_policy);
@@ -269,6 +269,13 @@ fn backing(domain: &Domain, facts: &Facts) -> Result<Backing, Unsayable> {
 fn notes(domain: &Domain, facts: &Facts, topology: &VirtualTopology) -> Vec<String> {
     let name = &domain.name;
     let mut notes = Vec::new();
+    if !facts.other_disks.is_empty() {
+        let (are, them) = if facts.other_disks.len() == 1 { ("a disk is", "it") } else { ("disks are", "them") };
+        notes.push(format!(
+            "VM {name}: {are} not in what homenode keeps, and libvirt opens {them} as before: {}",
+            facts.other_disks.join(", ")
+        ));
+    }
     if facts.may_grow_in_memory {
         notes.push(format!(
             "VM {name}: <maxMemory> does not say how much each virtual node may get: homenode adds no memory to it"
@@ -346,6 +353,47 @@ mod tests {
     }
 
     #[test]
+    fn disks_that_are_no_files_are_libvirts_to_open() {
+        let disk = "<disk type='file' device='disk'><driver name='qemu' type='qcow2'/>
+            <source file='/images/web.qcow2'/><target dev='vda'/></disk>";
+        let with = |disks: &str| {
+            adopted(&xml("").replace(disk, disks), &machine()).unwrap_or_else(|error| panic!("{disks}: {error}"))
+        };
+        let network = |protocol: &str, inside: &str| {
+            format!(
+                "<disk type='network' device='disk'><driver name='qemu' type='raw'/><source protocol='{protocol}' \
+                name='pool/web'>{inside}</source><target dev='vda' bus='virtio'/></disk>"
+            )
+        };
+        let host = "<host name='mon1.example.org' port='6789'/>";
+        let secret = "<auth username='libvirt'><secret type='ceph' usage='ceph_key'/></auth>";
+        for protocol in ["rbd", "iscsi", "nbd", "http", "https", "ftp", "gluster", "sheepdog", "ssh", "nfs", "vxhs"] {
+            let vm = with(&network(protocol, &format!("{host}{secret}")));
+            assert_eq!((&vm.spec.boot, vm.spec.disks.len()), (&Boot::Definition, 0), "{protocol}");
+            assert!(vm.notes[0].contains(&format!("vda ({protocol} pool/web)")), "{:?}", vm.notes);
+        }
+        // Others that are no path of this host, or of no format that a spec has.
+        let pool = "<disk type='volume' device='disk'><driver name='qemu' type='raw'/>
+            <source pool='ceph' volume='web'/><target dev='sda'/></disk>";
+        let vmdk = disk.replace("qcow2'/>", "vmdk'/>");
+        let nvme = "<disk type='nvme' device='disk'><driver name='qemu' type='raw'/><source type='pci' managed='yes' \
+            namespace='1'><address domain='0x0000' bus='0x01' slot='0x00' function='0x0'/></source>
+            <target dev='vdb'/></disk>";
+        let named = [(pool, "sda (volume ceph/web)"), (&vmdk, "vda (file /images/web.vmdk)"), (nvme, "vdb (nvme)")];
+        for (disks, named) in named {
+            let vm = with(disks);
+            assert!(vm.spec.boot == Boot::Definition && vm.notes[0].contains(named), "{:?}", vm.notes);
+        }
+        // None at all: it boots from a network.
+        let (none, beside) = (with(""), with(&(disk.replace("vda", "vdb") + &network("rbd", host))));
+        assert!(none.spec.boot == Boot::Definition && none.notes.is_empty(), "{:?}", none.notes);
+        // The first is what is booted.
+        assert_eq!((&beside.spec.boot, beside.spec.disks.len()), (&Boot::BIOS_DISK, 1));
+        let behind = with(&(network("rbd", host) + &disk.replace("vda", "vdb")));
+        assert_eq!((&behind.spec.boot, behind.spec.disks.len()), (&Boot::Definition, 1));
+    }
+
+    #[test]
     fn what_a_record_cannot_say_exactly_is_refused_with_its_element() {
         let mixed = pins(|vcpu| if vcpu % 2 == 0 { "0-1" } else { "2-3" }.to_owned());
         let cases = [
@@ -360,7 +408,6 @@ mod tests {
             (xml("<numatune><memory mode='strict' nodeset='7'/></numatune>"), "not here"),
             (xml("<memoryBacking><hugepages/></memoryBacking>"), "<hugepages>"),
             (xml("").replace("<name>web", "<name>a web"), "<name>"),
-            (xml("").replace("file='/images/web.qcow2'", "protocol='nbd' name='web'"), "<os>"),
             (
                 xml("").replace(
                     "<devices>",

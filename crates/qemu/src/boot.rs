@@ -86,6 +86,7 @@ pub(crate) fn resolve(launch: &Launch, accelerator: &Accelerator, user: &QemuUse
             Ok(of_kernel(kernel, initrd.as_deref(), command_line))
         }
         Boot::Disk { .. } => disk(launch),
+        Boot::Definition => Err(of_definition(launch)),
     }
 }
 
@@ -96,7 +97,14 @@ pub(crate) fn elsewhere(launch: &Launch, accelerator: &Accelerator) -> Result<Bo
         Boot::TinyGuest { kernel, .. } => tiny_guest(launch, accelerator, kernel.as_deref()),
         Boot::Kernel { kernel, initrd, command_line } => Ok(of_kernel(kernel, initrd.as_deref(), command_line)),
         Boot::Disk { .. } => Ok(BootFiles::default()),
+        Boot::Definition => Err(of_definition(launch)),
     }
+}
+
+fn of_definition(launch: &Launch) -> QemuError {
+    let problem =
+        "boot.from = \"definition\": only a VM of libvirt's that was adopted boots so; name a disk or a kernel";
+    QemuError::Spec { vm: launch.spec.name.clone(), problem: problem.to_owned() }
 }
 
 fn of_kernel(kernel: &Path, initrd: Option<&Path>, command_line: &str) -> BootFiles {

@@ -285,6 +285,9 @@ pub enum Boot {
         #[serde(default, skip_serializing_if = "Firmware::is_bios")]
         firmware: Firmware,
     },
+    /// What the VM's definition says, which is its manager's: of a VM that was adopted and boots
+    /// what a spec has no words for (a disk that is no file, a network).
+    Definition,
 }
 
 impl Default for Boot {

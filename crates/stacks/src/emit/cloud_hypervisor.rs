@@ -251,7 +251,7 @@ fn comments(emission: &Emission<'_>, losses: &[Loss]) -> String {
                 "The kernel and the initramfs of the tiny guest lie on the machine that printed this.".to_owned(),
             );
         }
-        Boot::Kernel { .. } => {}
+        Boot::Kernel { .. } | Boot::Definition => {}
     }
     if !emission.accelerator.is_hardware() {
         usage.push("This host has no hardware virtualization, which cloud-hypervisor needs.".to_owned());
@@ -319,7 +319,7 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
             "cloud-hypervisor keeps no variables of its firmware.",
             "What the guest tells its firmware is lost when the VM ends: EFI/BOOT/BOOTX64.EFI is what boots.",
         )),
-        Boot::TinyGuest { .. } | Boot::Kernel { .. } => None,
+        Boot::TinyGuest { .. } | Boot::Kernel { .. } | Boot::Definition => None,
     });
     losses.push(Loss::new(
         "cloud-hypervisor's own threads (devices, signals) get no CPUs of their own.",

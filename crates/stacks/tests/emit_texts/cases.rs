@@ -45,7 +45,7 @@ fn boot(spec: &VmSpec) -> BootFiles {
             command_line: format!("console=ttyS0 {command_line}"),
             flash: None,
         },
-        Boot::Disk { .. } => BootFiles::default(),
+        Boot::Disk { .. } | Boot::Definition => BootFiles::default(),
     }
 }
 

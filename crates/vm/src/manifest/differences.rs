@@ -240,6 +240,7 @@ fn kind(boot: &Boot) -> &'static str {
         Boot::Kernel { .. } => "a kernel",
         Boot::Disk { firmware: Firmware::Bios } => "a disk, by BIOS",
         Boot::Disk { firmware: Firmware::Uefi } => "a disk, by UEFI",
+        Boot::Definition => "what its definition says",
     }
 }
 
@@ -253,6 +254,7 @@ fn boots(boot: &Boot) -> String {
             format!("{}{initrd} \"{command_line}\"", kernel.display())
         }
         Boot::Disk { .. } => "its first disk".to_owned(),
+        Boot::Definition => "what its definition says".to_owned(),
     }
 }
 

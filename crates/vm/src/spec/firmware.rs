@@ -35,7 +35,7 @@ impl Boot {
     pub fn firmware(&self) -> Firmware {
         match self {
             Self::Disk { firmware } => *firmware,
-            Self::TinyGuest { .. } | Self::Kernel { .. } => Firmware::Bios,
+            Self::TinyGuest { .. } | Self::Kernel { .. } | Self::Definition => Firmware::Bios,
         }
     }
 }

@@ -115,7 +115,7 @@ fn firmware(emission: &Emission<'_>, name: &str) -> Result<Option<Firmware>, Emi
             let bootloader = Some(Bootloader { efi: Efi { secure_boot: false } });
             return Ok(Some(Firmware { kernel_boot: None, bootloader }));
         }
-        Boot::Disk { firmware: spec::Firmware::Bios } | Boot::TinyGuest { .. } => return Ok(None),
+        Boot::Disk { firmware: spec::Firmware::Bios } | Boot::TinyGuest { .. } | Boot::Definition => return Ok(None),
     };
     path("boot.kernel", kernel)?;
     super::super::common::word("boot.command_line", command_line)?;

@@ -256,7 +256,7 @@ fn boot(emission: &Emission<'_>, name: &str) -> Option<Loss> {
                 ),
             ))
         }
-        Boot::Disk { firmware: Firmware::Bios } => None,
+        Boot::Disk { firmware: Firmware::Bios } | Boot::Definition => None,
         Boot::Disk { firmware: Firmware::Uefi } => Some(Loss::new(
             "KubeVirt keeps variables of UEFI only where the cluster has storage for them (VMPersistentState).",
             "What the guest tells its firmware is lost when the VM ends; efi.persistent: true keeps it there.",

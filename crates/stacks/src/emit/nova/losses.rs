@@ -169,7 +169,7 @@ fn threads(emission: &Emission<'_>) -> Option<Loss> {
 
 fn boot(emission: &Emission<'_>) -> Option<Loss> {
     match emission.spec.boot {
-        Boot::Disk { .. } => None,
+        Boot::Disk { .. } | Boot::Definition => None,
         Boot::TinyGuest { .. } => {
             Some(Loss::new("homenode's tiny guest boots only under homenode.", "choose an image."))
         }

@@ -70,11 +70,17 @@ pub(crate) enum VmCommand {
         #[arg(long)]
         cancel: bool,
     },
-    /// Forget a VM that does not run: its virtual topology and its life; its disks stay
+    /// Keep a domain of libvirt's no longer, and leave it as it is, running and defined
+    Forget {
+        /// Name of the VM
+        name: String,
+    },
+    /// Forget a VM that does not run: its virtual topology, its life, and the definition that
+    /// homenode made for it; its disks stay
     Delete {
         /// Name of the VM
         name: String,
-        /// Also one that runs: it is ended first; or is suspended: its memory is lost
+        /// Also one that runs: ENDS it first; or is suspended: its memory is lost
         #[arg(long)]
         force: bool,
     },

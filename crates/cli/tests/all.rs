@@ -23,6 +23,7 @@ mod guest_faults;
 mod guest_image;
 mod host_network;
 mod kept;
+mod libvirt_adopt;
 mod libvirt_life;
 mod libvirt_run;
 mod look;

@@ -10,14 +10,14 @@ use std::process::{Command, Output, Stdio};
 use vm::backend::ReachedBy;
 
 /// A libvirtd, the tiny guest where its QEMU may read it, and a homenode that knows both.
-struct Place {
-    libvirtd: Libvirtd,
+pub(crate) struct Place {
+    pub(crate) libvirtd: Libvirtd,
     runtime: tempfile::TempDir,
     guest: PathBuf,
 }
 
 impl Place {
-    fn new(test: &str) -> Option<Self> {
+    pub(crate) fn new(test: &str) -> Option<Self> {
         let built = tiny_guest(test)?.agent_program().parent().expect("a directory").to_owned();
         let libvirtd = Libvirtd::start(test)?;
         let guest = libvirtd.guest(test, &built)?;
@@ -35,7 +35,7 @@ impl Place {
         path
     }
 
-    fn homenode(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn homenode(&self, arguments: &[&str]) -> Command {
         let mut command = common::homenode_in(self.runtime.path(), arguments);
         command.env("HOMENODE_GUEST_DIR", &self.guest).env("TMPDIR", self.libvirtd.path().join("tmp"));
         command
@@ -50,7 +50,7 @@ impl Place {
     }
 
     /// `homenode vm COMMAND NAME`, which must succeed.
-    fn vm(&self, command: &str, name: &str, more: &[&str]) -> String {
+    pub(crate) fn vm(&self, command: &str, name: &str, more: &[&str]) -> String {
         let arguments: Vec<&str> = ["vm", command, name].into_iter().chain(more.iter().copied()).collect();
         let output = self.homenode(&arguments).output().expect("homenode");
         assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
@@ -58,14 +58,14 @@ impl Place {
     }
 
     /// Its row of `homenode vm list`.
-    fn listed(&self, name: &str) -> serde_json::Value {
+    pub(crate) fn listed(&self, name: &str) -> serde_json::Value {
         let listed = self.homenode(&["vm", "list", "--json"]).output().expect("homenode");
         let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).expect("JSON");
         let rows = listed["vms"].as_array().expect("an array");
         rows.iter().find(|row| row["name"] == name).cloned().unwrap_or_default()
     }
 
-    fn record(&self, name: &str) -> inventory::Record {
+    pub(crate) fn record(&self, name: &str) -> inventory::Record {
         common::inventory_in(self.runtime.path()).read(name).expect("a record")
     }
 
@@ -75,11 +75,11 @@ impl Place {
     }
 }
 
-fn stdout(output: &Output) -> String {
+pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn stderr(output: &Output) -> String {
+pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -226,103 +226,6 @@ fn a_vm_of_libvirt_is_kept_like_any_other() {
     assert!(matches!(&by, ReachedBy::Libvirt(domain) if domain.uuid == uuid.trim()), "{by:?} {uuid}");
     place.vm("delete", &name, &["--force"]);
     assert_eq!((libvirtd.qemus(), libvirtd.virsh(&["list", "--all", "--name"]).trim()), (Vec::new(), ""));
-}
-
-/// A domain that somebody else made, with two cells; it waits in its firmware.
-fn foreign_domain(name: &str, place: &Place) -> String {
-    let disk = place.libvirtd.path().join("foreign.raw");
-    std::fs::write(&disk, vec![0_u8; 1 << 20]).expect("an image");
-    let pins = "<vcpupin vcpu='0' cpuset='0'/><vcpupin vcpu='1' cpuset='0'/>";
-    let cells = "<cell id='0' cpus='0' memory='64' unit='MiB'/><cell id='1' cpus='1' memory='64' unit='MiB'/>";
-    format!(
-        "<domain type='qemu'><name>{name}</name><memory unit='MiB'>128</memory><vcpu>2</vcpu><cputune>{pins}</cputune>
-        <numatune><memnode cellid='0' mode='strict' nodeset='0'/></numatune>
-        <os><type machine='q35'>hvm</type></os><features><acpi/></features>
-        <cpu><topology sockets='2' cores='1' threads='1'/><numa>{cells}</numa></cpu>
-        <devices><disk type='file' device='disk'><driver name='qemu' type='raw'/>
-        <source file='{}'/><target dev='vda' bus='virtio'/><readonly/></disk>
-        <watchdog model='i6300esb' action='reset'/><memballoon model='none'/></devices></domain>",
-        disk.display()
-    )
-}
-
-#[test]
-fn a_domain_that_somebody_else_made_is_listed_and_adopted_as_it_is() {
-    let test = "a_domain_that_somebody_else_made_is_listed_and_adopted_as_it_is";
-    let Some(place) = Place::new(test) else { return };
-    let (name, libvirtd, uri) = (unique("hnlv-foreign"), &place.libvirtd, place.libvirtd.uri());
-    let xml = foreign_domain(&name, &place);
-    let file = libvirtd.path().join("foreign.xml");
-    let define = |xml: &str| {
-        std::fs::write(&file, xml).expect("a file");
-        libvirtd.virsh(&["define", file.to_str().expect("UTF-8")]);
-    };
-    let said = |arguments: &[&str]| {
-        let output = place.homenode(arguments).output().expect("homenode");
-        (output.status.code(), stdout(&output), stderr(&output))
-    };
-    let adopt = || said(&["vm", "adopt", &name, "--connect", &uri]);
-
-    // What a record cannot say exactly is refused, and nothing is kept.
-    define(&xml.replace("<numa><cell", "<numa><!-- --><cell").replace("mode='strict'", "mode='restrictive'"));
-    let (code, _, words) = adopt();
-    assert!(code == Some(2) && words.contains("<numatune>") && words.contains("restrictive"), "{words}");
-    assert_eq!(place.listed(&name), serde_json::Value::Null);
-    libvirtd.virsh(&["undefine", &name]);
-    define(&xml);
-    libvirtd.virsh(&["start", &name]);
-    let own = libvirtd.qemus();
-
-    // As libvirt's own: what it is, and where the kernel has it.
-    let (_, listed, _) = said(&["vm", "list", "--json", "--connect", &uri]);
-    let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
-    let row = listed["vms"].as_array().expect("rows").iter().find(|row| row["name"] == *name).expect("a row").clone();
-    assert_eq!((row["state"].as_str(), row["kept"].as_bool()), (Some("running"), Some(false)), "{row}");
-    assert_eq!((row["backend"].as_str(), row["vcpus"].as_u64()), (Some("libvirt"), Some(2)), "{row}");
-    assert_eq!((row["home"].as_str(), row["qemu"]["pid"].as_u64()), (Some("0"), Some(u64::from(own[0]))), "{row}");
-    let (_, text, _) = said(&["vm", "list", "--connect", &uri]);
-    assert!(text.contains("libvirt's own: 2 vCPUs, 128 MiB"), "{text}");
-    for command in ["stop", "pause", "show", "console"] {
-        let (code, _, words) = said(&["vm", command, &name]);
-        let way = format!("virsh shutdown {name}");
-        assert!(code == Some(2) && words.contains(&way) && words.contains("vm adopt"), "{command}: {words}");
-    }
-
-    // Adopted, nothing of it has changed.
-    let live = libvirtd.virsh(&["dumpxml", &name]);
-    let (code, kept, words) = adopt();
-    assert!(code == Some(0) && kept.contains("2 x 1 vCPU, 2 x 64 MiB"), "{kept}{words}");
-    assert_eq!((libvirtd.virsh(&["dumpxml", &name]), libvirtd.qemus()), (live, own));
-    let record = place.record(&name);
-    let topology = record.topology.clone().expect("a topology");
-    assert!(topology.exposed && topology.nodes.len() == 2 && topology.sockets == 2, "{topology:?}");
-    let clients = record.placement.expect("a placement").placement.clients;
-    assert_eq!((clients[0].home.to_string(), clients[0].cpus.to_string()), ("0".to_owned(), "0".to_owned()));
-    assert_eq!(clients[0].memory_policy, vm::MemoryPolicy::Bind);
-    let (code, _, words) = adopt();
-    assert!(code == Some(2) && words.contains("already"), "{words}");
-    assert!(place.vm("show", &name, &[]).contains("made known"));
-
-    // It starts again with its own devices, at a home that was planned.
-    place.vm("pause", &name, &[]);
-    place.vm("stop", &name, &["--force"]);
-    place.vm("start", &name, &[]);
-    let now = libvirtd.virsh(&["dumpxml", "--inactive", &name]);
-    assert!(now.contains("<watchdog model='i6300esb'") && now.contains("<memnode cellid='1' "), "{now}");
-    assert_eq!(place.record(&name).topology.as_ref(), Some(&topology));
-
-    // Undefined, it cannot start: homenode did not write its definition.
-    place.vm("stop", &name, &["--force"]);
-    libvirtd.virsh(&["undefine", &name]);
-    let (code, _, words) = said(&["vm", "start", &name]);
-    assert!(code == Some(2) && words.contains("no definition of it any more"), "{words}");
-    assert_eq!(place.listed(&name)["state"], "stopped");
-    // Forgotten, what its owner defined stays.
-    define(&now);
-    place.vm("start", &name, &[]);
-    place.vm("delete", &name, &["--force"]);
-    assert_eq!(libvirtd.virsh(&["list", "--all", "--name"]).trim(), name);
-    assert_eq!((place.listed(&name), libvirtd.qemus()), (serde_json::Value::Null, Vec::new()));
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod beside;
 mod console;
 mod delete;
 mod disks;
+mod forget;
 mod list;
 mod migrate;
 mod migrate_libvirt;
@@ -42,6 +43,7 @@ pub(crate) fn run(command: &VmCommand) -> anyhow::Result<()> {
         VmCommand::Resume(arguments) => resume::run(&directory, arguments),
         VmCommand::Set(arguments) => set::run(&directory, arguments),
         VmCommand::Stop { name, force } => stop::run(&directory, name, *force),
+        VmCommand::Forget { name } => forget::run(&directory, name),
         VmCommand::Delete { name, force } => delete::run(&directory, name, *force),
     }
 }

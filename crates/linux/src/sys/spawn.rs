@@ -76,6 +76,7 @@ fn spawn_here(mut command: Command, setup: ChildSetup) -> io::Result<Child> {
             if let Some(user) = &user {
                 close_at_exec()?;
                 become_for_good(user)?;
+                leave_ours_behind()?;
             }
             // After that: who changes its user loses the signal of its parent's death.
             set_tie(tie, parent)?;
@@ -112,6 +113,30 @@ fn close_at_exec() -> io::Result<()> {
         // Before Linux 5.11.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL)) => Ok(()),
         closed => closed.map(drop),
+    }
+}
+
+/// What else a process takes from its parent and another user must not have (docs/security.md has
+/// the whole table): our keys, our directory, and our umask. After the user has changed, so that the
+/// keyring is that user's own.
+fn leave_ours_behind() -> io::Result<()> {
+    join_keyring_of_its_own()?;
+    // SAFETY: chdir reads a C string that lives for ever.
+    super::checked(libc::c_long::from(unsafe { libc::chdir(c"/".as_ptr()) }))?;
+    // SAFETY: umask takes a number and cannot fail.
+    unsafe { libc::umask(0o077) };
+    Ok(())
+}
+
+/// A session keyring (keyrings(7)) that is new and empty: that of a login has the user's secrets.
+fn join_keyring_of_its_own() -> io::Result<()> {
+    // SAFETY: a name that is null asks for an anonymous keyring; no memory is touched.
+    let joined =
+        unsafe { libc::syscall(libc::SYS_keyctl, libc::KEYCTL_JOIN_SESSION_KEYRING, std::ptr::null::<libc::c_char>()) };
+    match super::checked(joined) {
+        // A kernel without keys, or a filter around us that forbids them: it binds the child too.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => Ok(()),
+        joined => joined.map(drop),
     }
 }
 
@@ -157,6 +182,40 @@ mod tests {
         assert!(child.try_wait().unwrap().is_none(), "the kernel killed it with the asking thread");
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    /// A QEMU that ran as another user read a key of root's login.
+    #[test]
+    fn a_program_of_another_user_has_neither_our_keys_nor_our_directory_nor_our_umask() {
+        const NAME: &str = "a_program_of_another_user_has_neither_our_keys_nor_our_directory_nor_our_umask";
+        if crate::capabilities::missing_to_start_as_another().is_some() {
+            return eprintln!("SKIPPED {NAME}: it needs root");
+        }
+        if let Err(error) = join_keyring_of_its_own().and_then(|()| add_key_to_session_keyring(c"homenode-test")) {
+            return eprintln!("SKIPPED {NAME}: no keys here: {error}");
+        }
+        let seen = |user: Option<u32>| {
+            let mut command = Command::new("sh");
+            command.args(["-c", "cat /proc/keys; grep Umask /proc/self/status; pwd"]).stdout(Stdio::piped());
+            let user = user.map(|user| Credentials { user, group: user, groups: Vec::new() });
+            let setup = ChildSetup { tie: Tie::DiesWithUs, inherited: Vec::new(), cpus: None, user };
+            let output = spawn_here(command, setup).unwrap().wait_with_output().unwrap();
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        assert!(seen(None).contains("homenode-test"), "the key is not seen by ourselves: {}", seen(None));
+        let theirs = seen(Some(60_706));
+        assert!(!theirs.contains("homenode-test"), "{theirs}");
+        assert!(theirs.ends_with("Umask:\t0077\n/\n"), "{theirs}");
+    }
+
+    fn add_key_to_session_keyring(name: &std::ffi::CStr) -> io::Result<()> {
+        let (kind, secret, session) = (c"user", b"secret", libc::KEY_SPEC_SESSION_KEYRING);
+        // SAFETY: the kernel reads two C strings and as many bytes as it is told; all live through
+        // the call.
+        super::super::checked(unsafe {
+            libc::syscall(libc::SYS_add_key, kind.as_ptr(), name.as_ptr(), secret.as_ptr(), secret.len(), session)
+        })
+        .map(drop)
     }
 
     #[test]

@@ -2,9 +2,11 @@
 //! lines but the last one whole.
 
 use crate::records::{Line, Record, SCHEMA};
-use std::fs::{File, TryLockError};
+use linux::lock_file::{LockFile, LockFileError};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use topology::input::shortened;
 
 /// Records that cannot be kept or read.
@@ -19,10 +21,13 @@ pub enum JournalError {
         source: io::Error,
     },
     /// Another homenode writes the file.
-    #[error("{}: another homenode is writing it; wait until it ends, or stop it", path.display())]
+    #[error("{}: another homenode{} is writing it; wait until it ends, or stop it", path.display(),
+        holder.map(|pid| format!(" (process {pid})")).unwrap_or_default())]
     Busy {
         /// The file.
         path: PathBuf,
+        /// Its process, where it had time to say so.
+        holder: Option<u32>,
     },
     /// A line other than the last is not a record.
     #[error("{}: line {line} is not a record of schema {SCHEMA}: {reason}", path.display())]
@@ -42,6 +47,8 @@ pub struct Journal {
     path: PathBuf,
     file: File,
     appended: Vec<Record>,
+    #[allow(dead_code, reason = "dropping it releases the lock")]
+    lock: Option<LockFile>,
 }
 
 impl Journal {
@@ -52,8 +59,8 @@ impl Journal {
     /// The file cannot be opened, or another homenode writes it.
     pub fn open(path: &Path) -> Result<Self, JournalError> {
         let file = linux::named_file::append(path, &[]).map_err(|source| io_error(path, source))?;
-        lock(&file, path)?;
-        Ok(Self { path: path.to_owned(), file, appended: Vec::new() })
+        let lock = Some(lock_beside(path)?);
+        Ok(Self { path: path.to_owned(), file, appended: Vec::new(), lock })
     }
 
     /// One without a name on disk: nothing is left of it, however this process ends.
@@ -63,7 +70,7 @@ impl Journal {
     pub fn without_name() -> Result<Self, JournalError> {
         let path = std::env::temp_dir();
         let file = tempfile::tempfile().map_err(|source| io_error(&path, source))?;
-        Ok(Self { path, file, appended: Vec::new() })
+        Ok(Self { path, file, appended: Vec::new(), lock: None })
     }
 
     /// All its records.
@@ -95,10 +102,15 @@ impl Journal {
     }
 }
 
-fn lock(file: &File, path: &Path) -> Result<(), JournalError> {
-    file.try_lock().map_err(|error| match error {
-        TryLockError::WouldBlock => JournalError::Busy { path: path.to_owned() },
-        TryLockError::Error(source) => io_error(path, source),
+/// The lock of a journal, in a file of its own: everybody may read results, and so could hold the
+/// lock of the journal itself.
+fn lock_beside(path: &Path) -> Result<LockFile, JournalError> {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".lock");
+    LockFile::take(&path.with_file_name(name), Duration::ZERO).map_err(|error| match error {
+        LockFileError::Held { holder, .. } => JournalError::Busy { path: path.to_owned(), holder },
+        LockFileError::Io { path, source } => io_error(&path, source),
     })
 }
 
@@ -139,8 +151,8 @@ pub fn recover(path: &Path) -> Result<Recovered, JournalError> {
     let fail = |source| io_error(path, source);
     let (records, cut_at) = read(BufReader::new(File::open(path).map_err(fail)?), path)?;
     if let Some(whole) = cut_at {
+        let _lock = lock_beside(path)?;
         let file = linux::named_file::append(path, &[]).map_err(fail)?;
-        lock(&file, path)?;
         file.set_len(whole).map_err(fail)?;
     }
     Ok(Recovered { records, cut: cut_at.is_some() })

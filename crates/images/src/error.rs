@@ -49,6 +49,9 @@ pub enum ImagesError {
         /// Those that are there.
         names: Vec<String>,
     },
+    /// Another homenode builds or deletes.
+    #[error(transparent)]
+    Lock(#[from] linux::lock_file::LockFileError),
     /// The system refuses an operation.
     #[error("cannot {action}: {source}")]
     Io {

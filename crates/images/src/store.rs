@@ -1,13 +1,13 @@
 //! The images of a user, on disk.
 
 use crate::{ImagesError, Recipe};
+use linux::lock_file::{LockFile, LockFileError};
 use linux::named_file;
-use linux::sys::{effective_user_id, try_lock};
+use linux::sys::effective_user_id;
 use std::fs::{self, DirBuilder, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, SystemTime};
 use topology::{Bytes, input};
 
@@ -20,8 +20,10 @@ const RECIPE: &str = "recipe.json";
 const ROOT: &str = "root.ext4";
 const TREE: &str = "tree";
 const LONGEST_RECIPE: u64 = 1 << 20;
-/// How often somebody looks whether another homenode has built what it builds.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// The file whose lock is the right to build and delete. Not the directory: all may open that.
+const LOCK: &str = ".lock";
+/// How long somebody may build before the next one gives up waiting: far longer than any build.
+const LONGEST_BUILD: Duration = Duration::from_secs(2 * 3600);
 
 /// The images of a user.
 ///
@@ -149,23 +151,26 @@ impl Images {
         Ok(())
     }
 
-    /// The only one who builds or deletes here, as long as the file is open; `waits` is called once
+    /// The only one who builds or deletes here, as long as the value lives; `waits` is called once
     /// where another has it. What a killed homenode left is gone afterwards.
-    pub(crate) fn lock(&self, waits: &mut dyn FnMut()) -> Result<File, ImagesError> {
+    ///
+    /// # Errors
+    /// Another has it for longer than a build takes; there can be no lock.
+    pub(crate) fn lock(&self, waits: &mut dyn FnMut()) -> Result<LockFile, ImagesError> {
         let make = DirBuilder::new().recursive(true).mode(0o755).create(&self.0);
         make.map_err(ImagesError::io(format!("make {}", self.0.display())))?;
-        let fail = || ImagesError::io(format!("lock {}", self.0.display()));
-        let directory = File::open(&self.0).map_err(fail())?;
-        if !try_lock(&directory).map_err(fail())? {
-            waits();
-            while !try_lock(&directory).map_err(fail())? {
-                thread::sleep(LOOK_AGAIN);
+        let path = self.0.join(LOCK);
+        let lock = match LockFile::take(&path, Duration::ZERO) {
+            Err(LockFileError::Held { .. }) => {
+                waits();
+                LockFile::take(&path, LONGEST_BUILD)?
             }
-        }
+            taken => taken?,
+        };
         for left in self.entries()?.iter().filter(|name| name.ends_with(UNFINISHED)) {
             remove(&self.0.join(left))?;
         }
-        Ok(directory)
+        Ok(lock)
     }
 
     /// Where an image is built before it gets its name.

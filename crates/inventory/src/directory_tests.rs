@@ -55,12 +55,13 @@ fn a_vm_is_read_as_it_was_written_and_held_by_one_at_a_time() {
 fn what_a_killed_creator_left_is_no_vm_and_in_nobodys_way() {
     let directory = tempfile::tempdir().unwrap();
     let inventory = Inventory::at(directory.path().to_owned());
-    fs::create_dir(directory.path().join("web")).unwrap();
+    let make = |name: &str| DirBuilder::new().mode(0o700).create(directory.path().join(name)).unwrap();
+    make("web");
     fs::write(directory.path().join("web/spec.toml"), "name = ").unwrap();
     fs::write(directory.path().join("web/unfinished-life.json"), "{").unwrap();
     assert!(inventory.names().unwrap().is_empty());
     assert!(matches!(inventory.hold("web"), Err(InventoryError::NoSuchVm { .. })));
-    fs::create_dir(directory.path().join("db")).unwrap();
+    make("db");
     fs::write(directory.path().join("db/spec.toml.12"), "name = ").unwrap();
     fs::create_dir(directory.path().join("others")).unwrap();
     fs::write(directory.path().join("others/disk.img"), "").unwrap();

@@ -12,6 +12,7 @@ mod guest_environment;
 pub mod host;
 pub mod large_pages;
 pub mod load;
+pub mod lock_file;
 pub mod memory;
 pub mod moving;
 pub mod named_file;

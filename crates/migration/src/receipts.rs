@@ -15,9 +15,9 @@ use crate::protocol::is_receipt;
 use inventory::Inventory;
 use linux::named_file::{self, NewFile};
 use linux::sys::try_lock;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -164,6 +164,8 @@ impl Receipts {
 /// A file beside a receipt's place, with a word that is on disk.
 fn draft(path: &Path, word: &str) -> io::Result<NewFile> {
     let mut draft = NewFile::beside(path, &linux::sys::thread_id().to_string(), &[])?;
+    // Its lock is nobody else's to hold.
+    draft.file.set_permissions(Permissions::from_mode(0o600))?;
     draft.file.write_all(word.as_bytes())?;
     draft.file.sync_all()?;
     Ok(draft)

@@ -10,7 +10,7 @@ use linux::sys::{ChildSetup, Tie, receive_descriptor};
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -178,7 +178,7 @@ fn locked(places: &Path, owner: Owner<'_>) -> Result<(String, File), NetworkErro
     for number in 0..10_000 {
         let name = format!("hm{}-{number}", std::process::id());
         let path = places.join(&name);
-        let file = match File::options().write(true).create_new(true).open(&path) {
+        let file = match File::options().write(true).create_new(true).mode(0o600).open(&path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
             opened => opened.map_err(failed)?,
         };

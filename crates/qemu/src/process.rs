@@ -85,7 +85,12 @@ impl Process {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(match errors {
             ErrorsTo::Us => Stdio::piped(),
-            ErrorsTo::File(path) => File::create(path)
+            ErrorsTo::File(path) => File::options()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(path)
                 .map_err(QemuError::io(vm, format!("write QEMU's messages to {}", path.display())))?
                 .into(),
         });

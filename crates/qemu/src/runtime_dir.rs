@@ -20,6 +20,7 @@
 use crate::migration::channels;
 use crate::reservation::{self, Reservation, Reserved};
 use crate::{QemuError, footprint, state};
+use linux::lock_file::{LockFile, LockFileError};
 use linux::sys::OPEN_NO_LINK;
 use scheduler::Observation;
 use serde::{Deserialize, Serialize};
@@ -33,7 +34,8 @@ use vm::Plan;
 /// Names another directory than the default.
 pub const DIRECTORY_VARIABLE: &str = "HOMENODE_RUNTIME_DIR";
 
-/// The file that says that homenode made a runtime directory. No VM's name begins with a dot.
+/// The file that says that homenode made a runtime directory. No VM's name begins with a dot. Its
+/// lock is the right to place VMs: not that of the directory, since root's can be opened by all.
 const MARK: &str = ".homenode-runtime";
 
 /// What a VM's directory may have in it: all that is ever removed from there. The record is last: a
@@ -76,8 +78,8 @@ pub struct RuntimeDir(PathBuf);
 /// longer.
 #[derive(Debug)]
 pub struct PlacementLock {
-    #[allow(dead_code, reason = "closing it releases the lock")]
-    directory: File,
+    #[allow(dead_code, reason = "dropping it releases the lock")]
+    lock: LockFile,
     path: PathBuf,
 }
 
@@ -174,19 +176,16 @@ impl RuntimeDir {
     /// Waits up to `patience` until nobody else on this host, of this user, is placing a VM; `None`
     /// if somebody still is. What killed starters left is removed.
     pub fn lock_placement(&self, patience: Duration) -> Result<Option<PlacementLock>, QemuError> {
-        let deadline = Instant::now() + patience;
-        let lock = || {
-            let directory = File::open(&self.0)?;
-            while !linux::sys::try_lock(&directory)? {
-                if Instant::now() >= deadline {
-                    return Ok(None);
-                }
-                std::thread::sleep(LOOK_AGAIN);
+        match LockFile::take(&self.0.join(MARK), patience) {
+            Ok(lock) => {
+                reservation::remove_stale(&self.0);
+                Ok(Some(PlacementLock { lock, path: self.0.clone() }))
             }
-            reservation::remove_stale(&self.0);
-            Ok(Some(PlacementLock { directory, path: self.0.clone() }))
-        };
-        lock().map_err(QemuError::directory(format!("lock {}", self.0.display())))
+            Err(LockFileError::Held { .. }) => Ok(None),
+            Err(LockFileError::Io { path, source }) => {
+                Err(QemuError::directory(format!("lock {}", path.display()))(source))
+            }
+        }
     }
 
     /// The directories of VMs, by their names: [`RuntimeDir::of_vm`] of each is one.
@@ -404,13 +403,27 @@ mod tests {
         std::fs::write(kept.join(state::FILE), "{}").unwrap();
         std::os::unix::fs::symlink(&kept, directory.of_vm("link")).unwrap();
         let own = directory.of_vm("own");
-        std::fs::create_dir(&own).unwrap();
+        DirBuilder::new().mode(0o700).create(&own).unwrap();
         std::fs::write(own.join(MESSAGES), "").unwrap();
         std::fs::write(own.join("disk.img"), "").unwrap();
         assert_eq!(directory.names().unwrap(), ["own"]);
         assert!(VmDirectory::lock_existing(&directory.of_vm("link")).is_err());
         assert!(!VmDirectory::lock_existing(&own).unwrap().unwrap().remove().unwrap());
         assert_eq!((names_in(&own), names_in(&kept)), (vec!["disk.img".into()], vec![state::FILE.into()]));
+    }
+
+    /// Root's directory can be opened by every user, and whoever opened it could lock it.
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "what another user would do")]
+    fn a_lock_on_the_directory_keeps_nobody_from_placing() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = RuntimeDir::at(root.path().to_owned()).unwrap();
+        let of_another_user = File::open(directory.path()).unwrap();
+        of_another_user.try_lock().unwrap();
+        let lock = directory.lock_placement(Duration::ZERO).unwrap();
+        assert!(lock.is_some(), "another user keeps us from placing VMs");
+        let mode = std::fs::metadata(directory.path().join(MARK)).unwrap().mode();
+        assert_eq!(mode & 0o7777, 0o600);
     }
 
     #[test]

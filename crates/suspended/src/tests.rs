@@ -122,7 +122,9 @@ fn a_file_that_is_there_stays_and_one_that_was_not_finished_goes() {
     assert_eq!(read(&path).unwrap(), b"first");
     fs::remove_file(&path).unwrap();
     // A homenode that was killed leaves this.
-    fs::write(directory.path().join("web.unfinished"), "half").unwrap();
+    let left = directory.path().join("web.unfinished");
+    fs::write(&left, "half").unwrap();
+    fs::set_permissions(&left, fs::Permissions::from_mode(0o600)).unwrap();
     let dropped = Unfinished::create(&path).unwrap();
     assert!(!path.exists());
     drop(dropped);

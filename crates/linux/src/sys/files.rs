@@ -37,7 +37,11 @@ fn flock(file: &impl AsFd, operation: libc::c_int) -> io::Result<()> {
 
 /// Takes the exclusive lock on an open file or directory (flock(2)); false if somebody has it. It
 /// ends when every copy of the descriptor is closed, copies in programs that were started included.
-pub fn try_lock(file: &impl AsFd) -> io::Result<bool> {
+///
+/// # Errors
+/// Other users may open it, and so hold its lock for ever (see [`crate::lock_file`]).
+pub fn try_lock(file: &File) -> io::Result<bool> {
+    crate::lock_file::check_lock_is_private(&file.metadata()?)?;
     match flock(file, libc::LOCK_EX | libc::LOCK_NB) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
@@ -112,8 +116,8 @@ mod tests {
 
     #[test]
     fn a_lock_is_held_until_the_last_descriptor_is_closed() {
-        let directory = tempfile::tempdir().unwrap();
-        let open = || File::open(directory.path()).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let open = || File::open(file.path()).unwrap();
         let first = open();
         assert!(try_lock(&first).unwrap());
         let second = open();

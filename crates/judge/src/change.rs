@@ -105,6 +105,12 @@ impl<'a> Change<'a> {
         beyond || usable.is_subset(taken) || !self.scene.nodes_of(&usable).is_subset(&homes)
     }
 
+    /// vCPUs that are plugged in later, where others are there afterwards than now.
+    pub fn absent(&self) -> Option<CpuSet> {
+        let then = self.target.nodes.iter().fold(CpuSet::new(), |all, node| all.union(&node.absent));
+        (self.has(&[Aspect::Shape, Aspect::Presence]) && then != self.vm().absent).then_some(then)
+    }
+
     /// All home nodes.
     pub fn homes(&self) -> NodeSet {
         self.target.nodes.iter().fold(NodeSet::new(), |all, node| all.union(&node.home))

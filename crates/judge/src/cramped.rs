@@ -48,7 +48,7 @@ pub(crate) fn cramped(
     let is_there = |vcpu: &CpuId| !vm.absent.contains(*vcpu);
     let pins = vm.pins.iter().filter(|(vcpu, _)| is_there(&CpuId(**vcpu)));
     let now: Vec<CpuSet> = pins.map(|(_, pin)| pin.intersection(&all)).collect();
-    let each = |node: &'_ TargetNode| node.vcpus.iter().filter(is_there).map(|_| node.cpus.clone()).collect::<Vec<_>>();
+    let each = |node: &TargetNode| vec![node.cpus.clone(); node.vcpus.difference(&node.absent).len()];
     let then: Vec<CpuSet> = nodes.iter().flat_map(each).collect();
     let (now, then) = (vcpus_by_thread(&now), vcpus_by_thread(&then));
     (then > 1.0 && then > now).then_some(Cramped::Threads)

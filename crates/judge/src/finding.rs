@@ -108,6 +108,8 @@ impl fmt::Display for Cost {
 pub enum Aspect {
     /// Virtual nodes, and all that follows from them.
     Shape,
+    /// Which of its vCPUs are there when it starts.
+    Presence,
     /// Virtual sockets, dies, cores and threads.
     Topology,
     /// What the guest is told of its caches.
@@ -127,7 +129,7 @@ pub enum Aspect {
 impl Aspect {
     /// Whether the guest must be started again for it.
     pub fn needs_restart(self) -> bool {
-        matches!(self, Self::Shape | Self::Topology | Self::Cache | Self::Threads | Self::Distances)
+        matches!(self, Self::Shape | Self::Presence | Self::Topology | Self::Cache | Self::Threads | Self::Distances)
     }
 }
 

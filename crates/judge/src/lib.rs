@@ -20,6 +20,7 @@ mod commands;
 mod cramped;
 mod finding;
 mod guest_system;
+mod presence;
 mod repair;
 mod rules;
 mod running;
@@ -147,6 +148,10 @@ fn complete(scene: &Scene<'_>, finding: &mut Finding) {
             cure.advice =
                 format!("give it {} virtual nodes anew, each with sockets and a home of its own", target.nodes.len());
         }
+    }
+    // Bound node by node, each virtual node needs a vCPU that is there.
+    if cure.changes.iter().any(places) && presence::spread(scene.vm).is_some() {
+        cure.changes.insert(Aspect::Presence);
     }
     cure.restart = cure.changes.iter().any(|aspect| aspect.needs_restart());
     let change = Change::new(scene, target, &cure.changes);

@@ -45,12 +45,15 @@ impl<'a> NodeView<'a> {
     pub(crate) fn all(machine: &Machine, vm: &'a ShapedVm) -> Vec<Self> {
         let all: CpuSet = machine.usable_threads().map(|thread| thread.id).collect();
         let view = |node: &'a ShapedNode| {
+            // What runs decides: vCPUs that are plugged in later count where none is there.
+            let there = node.vcpus.difference(&vm.absent);
+            let vcpus = if there.is_empty() { &node.vcpus } else { &there };
             // Thousands of vCPUs have the same few sets.
-            let each: BTreeSet<&CpuSet> = node.vcpus.iter().map(|vcpu| vm.pins.get(&vcpu.0).unwrap_or(&all)).collect();
+            let each: BTreeSet<&CpuSet> = vcpus.iter().map(|vcpu| vm.pins.get(&vcpu.0).unwrap_or(&all)).collect();
             let cpus = each.into_iter().fold(CpuSet::new(), |sum, cpus| sum.union(cpus)).intersection(&all);
             // What may use the whole machine is not bound, whatever is written.
             let narrow = |vcpu: CpuId| vm.pins.get(&vcpu.0).is_some_and(|pin| !all.is_subset(pin));
-            let bound = !node.vcpus.is_empty() && node.vcpus.iter().all(narrow);
+            let bound = !vcpus.is_empty() && vcpus.iter().all(narrow);
             let resident = node.resident.as_ref().map(home::nodes_of_memory).filter(|nodes| !nodes.is_empty());
             let memory = resident.or_else(|| node.binding.as_ref().map(|binding| binding.nodes.clone()));
             NodeView { node, runs_on: home::nodes_of(machine, &cpus), cpus, bound, memory }

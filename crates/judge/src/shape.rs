@@ -31,14 +31,15 @@ pub(crate) fn counts_threads(machine: &Machine, vm: &ShapedVm, views: &[NodeView
         || (!views.is_empty() && views.iter().all(|view| view.bound && view.runs_on.len() == 1))
 }
 
-/// Whether some node of the machine holds the virtual node.
-pub(crate) fn holds(machine: &Machine, node: &ShapedNode, by_threads: bool) -> bool {
-    machine.nodes.iter().any(|host| home::fits(machine, host.id, node.vcpus.len(), node.most_memory(), by_threads))
+/// Whether some node of the machine holds what is there of the virtual node.
+pub(crate) fn holds(machine: &Machine, vm: &ShapedVm, node: &ShapedNode, by_threads: bool) -> bool {
+    let (vcpus, memory) = (vm.present_of(node), node.present_memory());
+    machine.nodes.iter().any(|host| home::fits(machine, host.id, vcpus, memory, by_threads))
 }
 
 pub(crate) fn fit(machine: &Machine, vm: &ShapedVm, views: &[NodeView<'_>], ideal: &Plan) -> Fit {
     let by_threads = counts_threads(machine, vm, views);
-    let too_large = vm.nodes.iter().any(|node| !holds(machine, node, by_threads));
+    let too_large = vm.nodes.iter().any(|node| !holds(machine, vm, node, by_threads));
     let better = has_homes(machine, ideal) || ideal.topology.nodes.len() > vm.nodes.len();
     let has_all = vm.nodes.iter().all(|node| !node.vcpus.is_empty() && node.memory.0 > 0);
     if too_large && has_all && better && ideal.topology.exposed {

@@ -289,6 +289,11 @@ impl ShapedVm {
         Bytes(rest.0 / self.nodes.len().max(1) as u64)
     }
 
+    /// Whether it may become larger than it starts.
+    pub fn may_grow(&self) -> bool {
+        !self.absent.is_empty() || self.most_memory() > self.present_memory()
+    }
+
     /// vCPUs that it starts with, or has.
     pub fn present(&self) -> u32 {
         self.vcpus - self.absent.len() as u32

@@ -4,6 +4,7 @@
 
 use crate::cramped::{self, Cramped, cramped};
 use crate::guest_system;
+use crate::presence;
 use crate::scene::NodeView;
 use crate::shape::{self, Fit};
 use crate::shaped::{ShapedNode, ShapedVm};
@@ -35,12 +36,14 @@ pub struct Target {
 }
 
 /// A virtual node and its home.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetNode {
     /// Its number in the guest.
     pub id: u32,
     /// Its vCPUs.
     pub vcpus: CpuSet,
+    /// Those of them that are plugged in later, if ever.
+    pub absent: CpuSet,
     /// Its memory.
     pub memory: Bytes,
     /// Its home.
@@ -78,9 +81,14 @@ pub(crate) fn target(
     vm: &ShapedVm,
     views: &[NodeView<'_>],
 ) -> Result<Target, NoTarget> {
+    let spread = presence::spread(vm).map(|absent| ShapedVm { absent, ..vm.clone() });
+    let vm = spread.as_ref().unwrap_or(vm);
     let prefer_ht = shape::told_of_threads(machine, vm);
-    let ideal = plan(machine, occupancy, &spec(vm, prefer_ht, None, allowed(machine, vm)))?;
-    let ideal_nodes = ideal.topology.nodes.len();
+    let largest = spec(vm, prefer_ht, None, allowed(machine, vm));
+    // What is there decides; what may come only says how many virtual nodes are not too many.
+    let ideal = plan(machine, occupancy, &largest.without_growth())?;
+    let for_largest = plan(machine, occupancy, &largest).map_or(0, |plan| plan.topology.nodes.len());
+    let ideal_nodes = ideal.topology.nodes.len().max(for_largest);
     let fit = shape::fit(machine, vm, views, &ideal);
     let mut blocked = blocked(vm, fit, &ideal);
     if blocked.is_none() && fit != Fit::Sound {
@@ -96,7 +104,7 @@ pub(crate) fn target(
         None => kept_homes(machine, occupancy, vm, views),
     };
     let (nodes, cramped) = match homes {
-        Some(homes) => (homes.into_iter().zip(views).map(|(home, view)| at(machine, view, home)).collect(), None),
+        Some(homes) => (homes.into_iter().zip(views).map(|(home, view)| at(machine, vm, view, home)).collect(), None),
         None => {
             let nodes = planned_homes(machine, occupancy, vm, views)?;
             let cramped = cramped(machine, occupancy, vm, &nodes);
@@ -117,9 +125,11 @@ fn anew(machine: &Machine, occupancy: &Occupancy, vm: &ShapedVm, fit: Fit, ideal
         let memory = vm.nodes.iter().map(|node| node.memory).collect();
         return Ok(reshaped(vm, &plan, memory));
     }
+    // Cut anew it is sized at its largest, so that what is there has its memory beside it.
+    let sized = if vm.may_grow() { own(None, shape::told_of_threads(machine, vm))? } else { ideal };
     // The guest is told of cores afterwards: siblings are worth no memory that lies elsewhere.
-    let spills = ideal.placement.clients.iter().any(|client| client.home.len() > 1);
-    let plan = if spills { own(None, false)? } else { ideal };
+    let spills = sized.placement.clients.iter().any(|client| client.home.len() > 1);
+    let plan = if spills { own(None, false)? } else { sized };
     let memory = shares(machine, vm, &plan);
     Ok(reshaped(vm, &plan, memory))
 }
@@ -135,9 +145,9 @@ fn plan(machine: &Machine, occupancy: &Occupancy, spec: &Shape) -> Result<Plan, 
     // Where what runs already leaves no room, the machine by itself may still hold it; where it may
     // grow beyond the machine, what it starts with.
     let alone = attempt.or_else(|_| scheduler::plan(machine, &Occupancy::default(), spec));
-    alone.or_else(|error| match spec.max_memory {
-        Some(_) => plan(machine, occupancy, &Shape { max_memory: None, ..spec.without_growth() }),
-        None => Err(error),
+    alone.or_else(|error| match spec.may_grow() {
+        true => plan(machine, occupancy, &spec.without_growth()),
+        false => Err(error),
     })
 }
 
@@ -229,6 +239,7 @@ fn reshaped(vm: &ShapedVm, plan: &Plan, memory: Vec<Bytes>) -> Target {
     let nodes = placed.map(|((node, client), memory)| TargetNode {
         id: node.id,
         vcpus: node.vcpus.iter().map(|&vcpu| CpuId(vcpu)).collect(),
+        absent: node.absent.iter().map(|&vcpu| CpuId(vcpu)).collect(),
         memory,
         home: client.home.clone(),
         cpus: client.cpus.clone(),
@@ -242,6 +253,10 @@ fn reshaped(vm: &ShapedVm, plan: &Plan, memory: Vec<Bytes>) -> Target {
         caches: vm.guest.caches,
     };
     let (nodes, ideal_nodes): (Vec<TargetNode>, _) = (nodes.collect(), topology.nodes.len());
+    // A stack that starts the lowest numbers, and a socket is a range of numbers.
+    let in_order = vm.xml.is_none() && !vm.absent.is_empty();
+    let nodes = if in_order { presence::in_order(&nodes) } else { nodes };
+    let guest = if in_order { GuestCpus { sockets: vm.vcpus, dies: 1, cores: 1, ..guest } } else { guest };
     let guest = guest_system::in_few_sockets(&with_nodes(vm, &nodes), guest).unwrap_or(guest);
     let distances = topology.distances.clone();
     Target { nodes, reshaped: true, guest, distances, ideal_nodes, blocked: None, cramped: None }
@@ -305,10 +320,11 @@ fn cpus_of(machine: &Machine, nodes: &NodeSet) -> CpuSet {
 }
 
 /// A virtual node at a home.
-fn at(machine: &Machine, view: &NodeView<'_>, home: NodeSet) -> TargetNode {
+fn at(machine: &Machine, vm: &ShapedVm, view: &NodeView<'_>, home: NodeSet) -> TargetNode {
     TargetNode {
         id: view.node.id,
         vcpus: view.node.vcpus.clone(),
+        absent: view.node.vcpus.intersection(&vm.absent),
         memory: view.node.memory,
         cpus: cpus_of(machine, &home),
         interleave: home.len() > 1 && view.node.binding.as_ref().is_some_and(|binding| binding.mode == "interleave"),
@@ -326,14 +342,21 @@ fn planned_homes(
 ) -> Result<Vec<TargetNode>, NoTarget> {
     let fixed = fixed(vm)?;
     let prefer_ht = shape::told_of_threads(machine, vm);
+    let on = |nodes: Option<NodeSet>| spec(vm, prefer_ht, Some(fixed.clone()), nodes);
+    let narrow = |plan: &Plan| plan.placement.clients.iter().all(|client| client.home.len() == 1);
+    // A home for what may come, where that is one node; else for what is there.
+    let planned = |shape: Shape, plan: &dyn Fn(&Shape) -> Option<Plan>| {
+        let grown = shape.may_grow().then(|| plan(&shape)).flatten().filter(narrow);
+        grown.or_else(|| plan(&shape.without_growth()))
+    };
     let named = named_nodes(machine, vm, views);
-    let narrow = named.and_then(|nodes| {
-        let plan = scheduler::plan(machine, occupancy, &spec(vm, prefer_ht, Some(fixed.clone()), Some(nodes))).ok()?;
-        plan.placement.clients.iter().all(|client| client.home.len() == 1).then_some(plan)
+    let named = named.and_then(|nodes| {
+        planned(on(Some(nodes)), &|shape| scheduler::plan(machine, occupancy, shape).ok().filter(narrow))
     });
-    let plan = match narrow {
+    let plan = match named.or_else(|| planned(on(allowed(machine, vm)), &|shape| plan(machine, occupancy, shape).ok()))
+    {
         Some(plan) => plan,
-        None => plan(machine, occupancy, &spec(vm, prefer_ht, Some(fixed), allowed(machine, vm)))?,
+        None => plan(machine, occupancy, &on(allowed(machine, vm)).without_growth())?,
     };
     let planned: usize = plan.placement.clients.iter().map(|client| client.home.len()).sum();
     if let Some(nodes) = as_good(machine, occupancy, vm, views, planned) {
@@ -342,6 +365,7 @@ fn planned_homes(
     let node = |(view, client): (&NodeView<'_>, &vm::Client)| TargetNode {
         id: view.node.id,
         vcpus: view.node.vcpus.clone(),
+        absent: view.node.vcpus.intersection(&vm.absent),
         memory: view.node.memory,
         home: client.home.clone(),
         cpus: client.cpus.clone(),
@@ -374,7 +398,7 @@ fn as_good(
     // Where a node lacks memory, a part lies beside it, and the vCPUs stay.
     let kept = |(view, home): (&NodeView<'_>, NodeSet)| TargetNode {
         cpus: cpus_of(machine, &view.runs_on),
-        ..at(machine, view, home)
+        ..at(machine, vm, view, home)
     };
     held.then(|| views.iter().zip(homes).map(kept).collect())
 }

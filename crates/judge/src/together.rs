@@ -52,7 +52,7 @@ pub fn together(machine: &Machine, running: &Occupancy, vms: &[ShapedVm]) -> Vec
 /// those that are plugged in later; what devices give at the start counts.
 fn hold(ledger: &mut Occupancy, target: &Target, vm: &ShapedVm) {
     for node in &target.nodes {
-        let (home, there) = (node.home.iter().collect::<Vec<_>>(), node.vcpus.difference(&vm.absent).len());
+        let (home, there) = (node.home.iter().collect::<Vec<_>>(), node.vcpus.difference(&node.absent).len());
         let memory = node.memory.saturating_add(vm.plugged_of(node.id));
         let part = Bytes(memory.0.div_ceil(home.len().max(1) as u64));
         for (index, &id) in home.iter().enumerate() {

@@ -1,6 +1,7 @@
 //! One test program: each further one would be linked with every crate below.
 
 mod check;
+mod check_growth;
 mod check_proxmox;
 mod cures;
 mod domain_edit;

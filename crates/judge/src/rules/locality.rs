@@ -45,7 +45,8 @@ pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
 /// How it lies; `None` where nothing is wrong with that.
 fn lies(scene: &Scene<'_>, index: usize, view: &NodeView<'_>) -> Option<Lies> {
     let machine_has_several = scene.machine.nodes.iter().filter(|node| node.memory.0 > 0).count() > 1;
-    if !machine_has_several || view.node.vcpus.is_empty() || view.runs_on.is_empty() {
+    // Where no vCPU of it is there yet nothing runs away from its memory (`growth`).
+    if !machine_has_several || scene.vm.present_of(view.node) == 0 || view.runs_on.is_empty() {
         return None;
     }
     let reshaped = scene.target.as_ref().is_ok_and(|target| target.reshaped);

@@ -41,14 +41,16 @@ fn largest(machine: &Machine) -> (usize, usize, Bytes) {
 fn too_large(scene: &Scene<'_>) -> Option<Finding> {
     let vm = scene.vm;
     let by_threads = shape::counts_threads(scene.machine, vm, &scene.views);
-    let large: Vec<_> = scene.views.iter().filter(|view| !shape::holds(scene.machine, view.node, by_threads)).collect();
+    let large: Vec<_> =
+        scene.views.iter().filter(|view| !shape::holds(scene.machine, vm, view.node, by_threads)).collect();
     if large.is_empty() || scene.cpu_nodes.is_empty() {
         return None;
     }
     let (cores, threads, memory) = largest(scene.machine);
     let units = if by_threads { count(threads, "hardware thread") } else { count(cores, "core") };
     let each = |view: &&crate::scene::NodeView<'_>| {
-        format!("{}: {}, {}", view.called(vm), count(view.node.vcpus.len(), "vCPU"), view.node.most_memory())
+        let vcpus = count(vm.present_of(view.node), "vCPU");
+        format!("{}: {vcpus}, {}", view.called(vm), view.node.present_memory())
     };
     let seen = format!(
         "{}; nodes of {} have {units} and {memory} at most",

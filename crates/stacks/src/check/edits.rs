@@ -24,6 +24,7 @@ pub(super) fn edits(change: &Change<'_>) -> Vec<Edit> {
     let mut edits = Vec::new();
     let pins = change.pins();
     edits.extend(cell_edits(change, xml));
+    edits.extend(presence_edits(change));
     edits.extend(distance_edits(change));
     edits.extend(topology_edits(change));
     edits.extend(cache_edits(change));
@@ -58,6 +59,20 @@ fn cell_edits(change: &Change<'_>, xml: &XmlFacts) -> Vec<Edit> {
         }
     }
     edits
+}
+
+/// Which vCPUs are there at the start. libvirt plugs all but vCPU 0 in before the guest runs; an
+/// order of them is of no use any more, and it takes one for all or none.
+fn presence_edits(change: &Change<'_>) -> Vec<Edit> {
+    let Some(absent) = change.absent() else { return Vec::new() };
+    let each = (0..change.vm().vcpus).flat_map(|vcpu| {
+        let at = || keyed(["vcpus"], "vcpu", "id", vcpu);
+        let enabled = if absent.contains(topology::CpuId(vcpu)) { "no" } else { "yes" };
+        let hotpluggable = if vcpu == 0 { "no" } else { "yes" };
+        let order = Edit::RemoveAttribute { at: at(), name: "order".to_owned() };
+        [set(at(), "enabled", enabled), set(at(), "hotpluggable", hotpluggable), order]
+    });
+    each.collect()
 }
 
 fn distance_edits(change: &Change<'_>) -> Vec<Edit> {

@@ -3,10 +3,12 @@
 use roxmltree::{Attribute, Document, Node};
 use std::ops::Range;
 
-/// Values that cures give: of pins, memory policies, cells and what the guest is told.
+/// Values that cures give: of pins, memory policies, cells, which vCPUs are there, and what the guest
+/// is told.
 fn is_named(element: Node<'_, '_>, attribute: &str) -> bool {
     let inside = |name: &str| element.parent().is_some_and(|parent| parent.has_tag_name(name));
     match element.tag_name().name() {
+        "vcpu" if inside("vcpus") => ["enabled", "hotpluggable", "order"].contains(&attribute),
         "vcpu" => inside("domain") && ["cpuset", "placement"].contains(&attribute),
         "vcpupin" | "emulatorpin" | "iothreadpin" => inside("cputune") && attribute == "cpuset",
         "memory" | "memnode" => inside("numatune") && ["mode", "nodeset", "placement"].contains(&attribute),
@@ -25,6 +27,7 @@ fn is_made(element: Node<'_, '_>) -> bool {
         path[..],
         ["vcpupin" | "emulatorpin" | "iothreadpin", "cputune", "domain"]
             | ["memory" | "memnode", "numatune", "domain"]
+            | ["vcpu", "vcpus", "domain"]
             | ["topology" | "cache", "cpu", "domain"]
             | ["cell", "numa", "cpu", "domain"]
             | ["distances", "cell", "numa", "cpu", "domain"]
@@ -94,8 +97,9 @@ fn cuts(node: Node<'_, '_>, text: &str, fewer_cells: bool) -> Vec<Range<usize>> 
     let named = node.attributes().filter(|attribute| is_named(node, attribute.name()));
     let range = |attribute: Attribute<'_, '_>| {
         let range = attribute.range();
-        // A value alone changes; some attributes of a topology go with the blanks before them.
-        match node.has_tag_name("topology") {
+        // A value alone changes; some attributes of a topology, and the order of a vCPU, go with the
+        // blanks before them.
+        match node.has_tag_name("topology") || attribute.name() == "order" {
             true => text[..range.start].trim_end().len()..range.end,
             false => range.start + text[range.clone()].find(['\'', '"']).unwrap_or_default() + 1..range.end - 1,
         }

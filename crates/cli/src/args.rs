@@ -131,6 +131,10 @@ pub(crate) struct PlanArguments {
     /// Print the plan in the language of a stack, with what that stack cannot express in comments
     #[arg(long, value_name = "KIND", conflicts_with = "json")]
     pub(crate) emit: Option<EmitArgument>,
+    /// With --emit: write a text for each VM into this new directory, those of several machines
+    /// into a directory for each
+    #[arg(long, value_name = "DIRECTORY", requires = "emit")]
+    pub(crate) into: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

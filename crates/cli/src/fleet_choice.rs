@@ -3,6 +3,7 @@
 use crate::args::MachineArguments;
 use crate::failure::bad_input;
 use crate::{machine_choice, vm_spec_file};
+use scheduler::Occupancy;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use topology::Machine;
@@ -52,6 +53,37 @@ fn one_file_a_name(specs: &[(PathBuf, VmSpec)]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What stands between the name of a kind of VM and the number of one of them.
+const BEFORE_NUMBER: &str = " #";
+
+/// Writes `web-1` for what was numbered `web #1`, and more before the number where a VM has that
+/// name already.
+pub(crate) fn number_with(specs: &mut [VmSpec], between: &str) {
+    let taken: Vec<String> = specs.iter().map(|spec| spec.name.clone()).collect();
+    for spec in specs {
+        let Some((kind, number)) = spec.name.rsplit_once(BEFORE_NUMBER) else { continue };
+        let mut name = format!("{kind}{between}{number}");
+        while taken.contains(&name) {
+            name = name.replacen(kind, &format!("{kind}{between}"), 1);
+        }
+        spec.shape.name = name;
+    }
+}
+
+/// The directory of a machine's texts: its name as far as file names may have it, and its number
+/// where another one has the same then.
+pub(crate) fn directory_name(hosts: &[(Machine, Occupancy)], index: usize) -> PathBuf {
+    let plain = |name: &str| -> String {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        let name = name.replace(BEFORE_NUMBER, "-");
+        let kept: String = name.chars().map(|c| if is_plain(c) { c } else { '-' }).collect();
+        kept.trim_start_matches('.').to_owned()
+    };
+    let own = plain(&hosts[index].0.name);
+    let is_alone = hosts.iter().filter(|(machine, _)| plain(&machine.name) == own).count() == 1;
+    PathBuf::from(if is_alone && !own.is_empty() { own } else { format!("{own}-{}", index + 1) })
+}
+
 /// Makes names that occur several times `NAME #1`, `NAME #2`.
 fn number_alike<T>(all: &mut [T], name: impl Fn(&mut T) -> &mut String) {
     let mut times = BTreeMap::<String, usize>::new();
@@ -64,7 +96,7 @@ fn number_alike<T>(all: &mut [T], name: impl Fn(&mut T) -> &mut String) {
         if times[name] > 1 {
             let number = numbers.entry(name.clone()).or_default();
             *number += 1;
-            *name = format!("{name} #{number}");
+            *name = format!("{name}{BEFORE_NUMBER}{number}");
         }
     }
 }

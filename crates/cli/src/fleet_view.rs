@@ -3,10 +3,13 @@
 
 use crate::cells::dash;
 use crate::text::{Table, count, lines, table, width, wrapped};
-use scheduler::{Fit, FleetMachine, FleetOption, FleetPlan, FleetVm, Occupancy};
+use scheduler::{Fit, FleetMachine, FleetOption, FleetPlan, FleetVm};
 use std::fmt::Write;
 use topology::NodeSet;
 use vm::VmSpec;
+
+/// What the column `kept` is.
+const KEPT: &str = "kept: for QEMU itself beside each guest, and for everybody else on the host, as `run` keeps it.";
 
 /// Machines that are named where a VM would fit too.
 const OTHERS_SHOWN: usize = 2;
@@ -40,6 +43,8 @@ pub(crate) fn view(machines: &[FleetMachine<'_>], specs: &[VmSpec], plan: &Fleet
     }
     // Writing to a string cannot fail.
     let _ = write!(text, "\nWhat is left of the machines\n{}\n", lines(&machines_table(machines, plan)));
+    text.push('\n');
+    add(&mut text, KEPT);
     let unused = machines.len() - used(machines, plan).count();
     if unused > 0 {
         let _ = writeln!(text, "\nNothing was planned for {} more.", count(unused, "machine"));
@@ -55,7 +60,7 @@ fn add(text: &mut String, words: &str) {
 }
 
 fn vms_table(machines: &[FleetMachine<'_>], specs: &[VmSpec], plan: &FleetPlan) -> Table {
-    let mut table = table(["VM", "vCPUs", "Memory", "Goes to", "Nodes", "Fits", "As well on"], &[1, 2]);
+    let mut table = table(["VM", "vCPUs", "Memory", "Goes to", "Nodes", "Fits", "Remote", "As well on"], &[1, 2, 6]);
     for (spec, vm) in specs.iter().zip(&plan.vms) {
         let machine = vm.machine.map_or_else(dash, |index| machines[index].machine.name.clone());
         table.add_row([
@@ -68,6 +73,7 @@ fn vms_table(machines: &[FleetMachine<'_>], specs: &[VmSpec], plan: &FleetPlan) 
                 homes.to_string()
             }),
             words(vm.fit).to_owned(),
+            vm.remote_permille.map_or_else(dash, |permille| format!("{} %", f64::from(permille) / 10.0)),
             others(vm),
         ]);
     }
@@ -98,28 +104,31 @@ fn others(vm: &FleetVm) -> String {
     }
 }
 
-/// Machines that something was planned for, or none was: then all.
+/// Machines that something was planned for, by index, or none was: then all.
 fn used<'a>(
     machines: &'a [FleetMachine<'a>],
     plan: &'a FleetPlan,
-) -> impl Iterator<Item = (&'a FleetMachine<'a>, &'a Occupancy)> {
+) -> impl Iterator<Item = (usize, &'a FleetMachine<'a>)> {
     let placed = plan.vms.iter().any(|vm| vm.machine.is_some());
     let is_used = move |index: usize| !placed || plan.vms.iter().any(|vm| vm.machine == Some(index));
-    machines.iter().zip(&plan.occupancies).enumerate().filter(move |(index, _)| is_used(*index)).map(|(_, pair)| pair)
+    machines.iter().enumerate().filter(move |(index, _)| is_used(*index))
 }
 
 fn machines_table(machines: &[FleetMachine<'_>], plan: &FleetPlan) -> Table {
-    let mut table = table(["Machine", "Node", "vCPUs", "of cores", "Memory held", "free", "of"], &[1, 2, 3, 4, 5, 6]);
-    for (host, occupancy) in used(machines, plan) {
+    let mut table =
+        table(["Machine", "Node", "vCPUs", "of cores", "Memory held", "kept", "free", "of"], &[1, 2, 3, 4, 5, 6, 7]);
+    for (machine, host) in used(machines, plan) {
+        let occupancy = &plan.occupancies[machine];
         for (index, node) in host.machine.nodes.iter().enumerate() {
-            let held = occupancy.of(node.id);
+            let (held, kept) = (occupancy.of(node.id), plan.kept(machine, node.id));
             table.add_row([
                 if index == 0 { host.machine.name.clone() } else { String::new() },
                 node.id.to_string(),
                 held.vcpus.to_string(),
                 host.machine.usable_cores(node.id).len().to_string(),
                 held.memory.to_string(),
-                occupancy.free_memory(node).to_string(),
+                kept.to_string(),
+                occupancy.free_memory(node).saturating_sub(kept).to_string(),
                 node.memory.to_string(),
             ]);
         }

@@ -37,6 +37,7 @@ mod machine_view;
 mod machine_view_picture;
 mod measuring;
 mod named_file;
+mod new_directory;
 mod occupied;
 mod output;
 mod plan_view;

@@ -95,7 +95,9 @@ fn a_machine_without_the_memory_exits_with_1_and_says_what_is_free() {
     let output = plan_of("name = \"vm\"\nvcpus = 2\nmemory = \"64 GiB\"\n");
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");
-    assert!(error.contains("needs 64 GiB") && error.contains("node 0: 24 GiB, node 1: 24 GiB"), "{error}");
+    // 24 GiB less 1/64 for others, and for QEMU 96 + 2 + 64 x 4 MiB.
+    assert!(error.contains("needs 64 GiB") && error.contains("node 0: 23.3 GiB, node 1: 23.3 GiB"), "{error}");
+    assert!(error.contains("What QEMU itself takes beside the guest"), "{error}");
 }
 
 #[test]
@@ -117,7 +119,10 @@ fn several_vms_are_planned_together_on_several_machines() {
     // By name of file. The largest chooses first: 20 GiB on the first host; 16 do not fit beside
     // it; 10 fit both, and leave less there.
     assert_eq!(places, [("huge", None), ("large", Some(0)), ("middle", Some(1)), ("small", Some(0))]);
-    assert_eq!(report["machines"][0]["nodes"]["0"]["memory_free"], 2_u64 << 30); // 32 - 20 - 10
+    // 512 MiB for others; for the QEMUs 2 x (96 + 2) + 20 x 4 + 10 x 4 MiB.
+    assert_eq!(report["machines"][0]["nodes"]["0"]["memory_kept"], (512 + 196 + 120) << 20);
+    assert_eq!(report["machines"][0]["nodes"]["0"]["memory_free"], (2048 - 828) << 20); // 32 - 20 - 10 GiB
+    assert_eq!(report["vms"][1]["remote_permille"], 0);
     let output = homenode(&arguments[..6]);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("3 fit, 1 fit nowhere") && said.contains("huge does not fit on pack:1"), "{said}");
@@ -125,6 +130,95 @@ fn several_vms_are_planned_together_on_several_machines() {
     assert!(complained.contains("1 of 4 VMs fit nowhere"), "{complained}");
     let output = homenode(&["plan", &specs, "--on", HOST, "--emit", "qemu"]);
     assert_eq!(output.status.code(), Some(2), "one plan, one text");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("add --into DIRECTORY"));
+}
+
+#[test]
+fn all_fit_only_with_what_run_keeps() {
+    // 2 x 16 GiB of 32 GiB would leave nothing for QEMU and the host.
+    let (_directory, file) = spec("name = \"half\"\nvcpus = 1\nmemory = \"16 GiB\"\n");
+    let file = file.display().to_string();
+    let output = homenode(&["plan", &file, &file, "--on", "pack:1 [numa(memory=32GiB)] core:8 pu:1"]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("1 fit, 1 fit nowhere") && said.contains("kept: for QEMU itself"), "{said}");
+    // All of a node is not given either.
+    let output = plan_of("name = \"all\"\nvcpus = 1\nmemory = \"48 GiB\"\n");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+/// Where each text of a directory binds its VM's memory (`nodeset` of a domain), by its path.
+fn bound(directory: &Path) -> Vec<(String, String)> {
+    let mut bound = Vec::new();
+    for entry in fs::read_dir(directory).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            bound.extend(self::bound(&path));
+            continue;
+        }
+        let text = fs::read_to_string(&path).expect("a text");
+        let node = text.split("nodeset=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap_or("none");
+        bound.push((path.display().to_string(), node.to_owned()));
+    }
+    bound.sort();
+    bound
+}
+
+#[test]
+fn texts_of_a_fleet_are_written_together_and_no_node_is_promised_twice() {
+    let place = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| place.path().join(name).display().to_string();
+    fs::create_dir(at("specs")).expect("a directory");
+    // 40 VMs of 4 GiB: two nodes of 96 GiB hold 23 each beside what is kept.
+    for index in 0..40 {
+        let text = format!(
+            "name = \"vm{index}\"\nvcpus = 2\nmemory = \"4 GiB\"\nboot = {{ from = \"disk\" }}\n\
+            [[disk]]\npath = \"/images/vm{index}.qcow2\"\nformat = \"qcow2\"\n"
+        );
+        fs::write(at(&format!("specs/vm{index:02}.toml")), text).expect("a file");
+    }
+    const HOST: &str = "pack:2 [numa(memory=96GiB)] core:32 pu:2";
+    let into = |directory: &str, more: &[&str]| {
+        let mut arguments = vec!["plan", "", "--on", HOST, "--emit", "libvirt", "--into", directory];
+        let specs = at("specs");
+        arguments[1] = &specs;
+        arguments.extend(more);
+        homenode(&arguments)
+    };
+    let said = printed(&into(&at("texts"), &[]));
+    assert!(said.contains("40 VMs on 1 machine, planned together: all fit") && said.contains("40 texts"), "{said}");
+    let bound_to = bound(&place.path().join("texts"));
+    assert_eq!(bound_to.len(), 40);
+    for node in ["0", "1"] {
+        let promised = bound_to.iter().filter(|(_, bound)| bound == node).count() * 4;
+        assert!(promised > 0 && promised < 96, "{promised} GiB of node {node}\n{bound_to:?}");
+    }
+    // Checked together, as they are: nothing is wrong with them.
+    let output = homenode(&["check", &at("texts"), "--on", HOST]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
+    // Nothing is written over, and nothing where one fits nowhere.
+    let output = into(&at("texts"), &[]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && error.contains("there are files in it"), "{error}");
+    fs::write(at("specs/huge.toml"), "name = \"huge\"\nvcpus = 1\nmemory = \"1 TiB\"\n").expect("a file");
+    let output = into(&at("others"), &[]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && error.contains("nothing was written"), "{error}");
+    fs::write(at("specs/huge.toml"), "name = \"huge\"\nvcpus = 0\nmemory = \"1 GiB\"\n").expect("a file");
+    assert_eq!(into(&at("others"), &[]).status.code(), Some(2));
+    assert!(!Path::new(&at("others")).exists());
+    fs::remove_file(at("specs/huge.toml")).expect("a file");
+    // Of several machines each has a directory; VMs of one kind are numbered.
+    let one = at("specs/vm00.toml");
+    let more = ["--on", HOST];
+    let mut arguments = vec!["plan", &one, &one, "--on", HOST, "--emit", "libvirt", "--into"];
+    let two = at("two");
+    arguments.push(&two);
+    arguments.extend(more);
+    printed(&homenode(&arguments));
+    let paths: Vec<String> = bound(Path::new(&two)).into_iter().map(|(path, _)| path.replace(&two, "")).collect();
+    assert!(paths.iter().all(|path| path.ends_with("/vm0-1.xml") || path.ends_with("/vm0-2.xml")), "{paths:?}");
+    assert!(paths.len() == 2 && paths[0].starts_with("/pack-2--numa-memory-96GiB---core-32-pu-2-"), "{paths:?}");
 }
 
 #[test]
@@ -269,6 +363,6 @@ fn one_file_given_twice_is_two_vms_and_two_files_have_two_names() {
 fn a_plan_warns_of_full_memory_only_where_the_vm_takes_some() {
     // One vCPU and 32 GiB: node 0 becomes full, and of node 1 enough is left.
     let text = printed(&plan_of("name = \"vm\"\nvcpus = 1\nmemory = \"32 GiB\"\n"));
-    assert!(text.contains("Warning: the VM lies on several machine nodes: part of its memory is remote"), "{text}");
+    assert!(text.contains("Warning: the VM lies on several machine nodes: 29.2 % of its memory is remote"), "{text}");
     assert!(text.contains("1 virtual socket of 1 vCPU\n"), "{text}");
 }

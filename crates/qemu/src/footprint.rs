@@ -17,7 +17,7 @@ use linux::room::Room;
 use scheduler::Occupancy;
 use std::collections::BTreeMap;
 use topology::{Bytes, Machine, NodeId};
-use vm::{NodeUse, Plan, VmSpec};
+use vm::{NodeUse, Plan, Shape};
 
 /// Measured with QEMU 7.2: 73 MiB once a guest of one vCPU has booted under emulation, 28 MiB
 /// before; and room for translated code to grow.
@@ -32,20 +32,20 @@ const MOST_HEADROOM: Bytes = Bytes::from_mib(512);
 
 /// Memory that QEMU takes for itself, beside the guest's: an upper bound for a guest that has
 /// booted.
-pub(crate) fn own_memory(vcpus: u32, guest: Bytes) -> Bytes {
+pub fn own_memory(vcpus: u32, guest: Bytes) -> Bytes {
     let of_vcpus = Bytes(OF_A_VCPU.0.saturating_mul(u64::from(vcpus)));
     BASE.saturating_add(of_vcpus).saturating_add(Bytes(guest.0 / OF_THE_GUESTS_MEMORY))
 }
 
 /// Memory of a node, or of a host, with `memory` in all that VMs leave to everybody else.
-pub(crate) fn headroom(memory: Bytes) -> Bytes {
+pub fn headroom(memory: Bytes) -> Bytes {
     Bytes(memory.0 / HEADROOM_PART).min(MOST_HEADROOM)
 }
 
-/// Sets aside on each node what a VM of this spec takes there beside its guest's memory, so that
+/// Sets aside on each node what a VM of this shape takes there beside its guest's memory, so that
 /// its plan leaves room for it.
-pub fn set_aside(occupancy: &mut Occupancy, machine: &Machine, spec: &VmSpec) {
-    let own = own_memory(spec.vcpus, spec.memory);
+pub fn set_aside(occupancy: &mut Occupancy, machine: &Machine, shape: &Shape) {
+    let own = own_memory(shape.vcpus, shape.memory);
     let aside = |bytes: Bytes| NodeUse { memory: bytes, ..NodeUse::default() };
     let nodes = machine.nodes.iter().filter(|node| node.memory > Bytes(0));
     occupancy.hold(&nodes.map(|node| (node.id, aside(own.saturating_add(headroom(node.memory))))).collect());

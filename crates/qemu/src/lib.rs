@@ -40,7 +40,7 @@ pub use backend::{Attached, InBackground};
 pub use binary::{BINARY_VARIABLE, locate as locate_qemu};
 pub use error::QemuError;
 pub use features::{Feature, Features, features};
-pub use footprint::{leave_to_others, set_aside};
+pub use footprint::{headroom, leave_to_others, own_memory, set_aside};
 pub use hot_add::block_size;
 pub use process::ExitWatch;
 pub use reservation::{Reservation, Reserved, occupancy, reserved};

@@ -8,7 +8,15 @@
 //! the one where least CPU time is lost ([`Plan::lost_milli_cpus`]: what one machine's homes are
 //! chosen by), of those the one where it fits best ([`Fit`]), of those the one that it leaves with
 //! the least free memory: so machines are filled one after the other as long as nobody loses by it.
-//! Every VM sees what those before it hold.
+//! What other VMs do is a guess, so that it decides less than what is sure:
+//!
+//! - a machine where the VM fits better is taken if it loses more only if others are busy on the
+//!   cores that it shares with them: nothing is cut for that;
+//! - where memory would lie away from its vCPUs, that machine is taken where the least is lost
+//!   whatever others do.
+//!
+//! Every VM sees what those before it hold, and what hypervisor and host need beside them
+//! ([`Beside`]).
 //!
 //! **Properties.** A VM that does not fit stops nobody else. No node's memory is promised twice.
 //! Same input, same answer.
@@ -17,10 +25,12 @@
 //! first, 16 on the second; 10 fits both (12 and 16 GiB are free) and takes the first, so that 16
 //! GiB stay together.
 
+use crate::balance::BalancePolicy;
 use crate::{Occupancy, plan};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
-use topology::{Bytes, Machine, NodeId, NodeSet};
+use std::collections::BTreeMap;
+use topology::{Bytes, Machine, Node, NodeId, NodeSet};
 use vm::{NodeUse, Plan, Shape};
 
 /// How well a machine holds a VM, the best first.
@@ -60,6 +70,14 @@ pub struct FleetMachine<'a> {
     pub occupancy: &'a Occupancy,
 }
 
+/// What is needed beside the memory of guests.
+pub struct Beside<'a> {
+    /// What the hypervisor takes for itself beside a guest of this shape.
+    pub guest: &'a dyn Fn(&Shape) -> Bytes,
+    /// What of a node VMs leave to everybody else.
+    pub node: &'a dyn Fn(&Node) -> Bytes,
+}
+
 /// What one machine could do for a VM when it was the VM's turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetOption {
@@ -67,6 +85,9 @@ pub struct FleetOption {
     pub machine: String,
     /// How well it holds the VM beside those that chose before.
     pub fit: Fit,
+    /// How much of the VM's memory would be remote to the vCPUs that touch it, in thousandths;
+    /// `None` where it does not fit.
+    pub remote_permille: Option<u32>,
     /// Why it does not, as a sentence; `None` where it does.
     pub refusal: Option<String>,
 }
@@ -78,6 +99,9 @@ pub struct FleetVm {
     pub vm: String,
     /// How well its machine holds it; [`Fit::NotAtAll`] where no machine does.
     pub fit: Fit,
+    /// How much of its memory is remote to the vCPUs that touch it, in thousandths
+    /// ([`Plan::remote_permille`]); `None` where no machine holds it.
+    pub remote_permille: Option<u32>,
     /// Index of its machine in what was given; `None` where no machine holds it.
     pub machine: Option<usize>,
     /// The plan on that machine.
@@ -91,24 +115,37 @@ pub struct FleetVm {
 pub struct FleetPlan {
     /// By VM, in the order of the shapes.
     pub vms: Vec<FleetVm>,
-    /// What each machine holds then: what ran there and what was planned.
+    /// What guests hold of each machine then: what ran there and what was planned.
     pub occupancies: Vec<Occupancy>,
+    /// What of each machine's nodes is kept for the hypervisors and everybody else.
+    pub beside: Vec<BTreeMap<NodeId, Bytes>>,
+}
+
+impl FleetPlan {
+    /// What of a node is kept for hypervisors and everybody else; `machine`: index in what was
+    /// given.
+    pub fn kept(&self, machine: usize, node: NodeId) -> Bytes {
+        self.beside.get(machine).and_then(|kept| kept.get(&node)).copied().unwrap_or_default()
+    }
 }
 
 /// Plans several VMs together on one or several machines. A VM that fits nowhere is said to, and
 /// stops nobody else.
-pub fn plan_fleet(machines: &[FleetMachine<'_>], shapes: &[impl AsRef<Shape>]) -> FleetPlan {
-    let mut occupancies: Vec<Occupancy> = machines.iter().map(|machine| machine.occupancy.clone()).collect();
+pub fn plan_fleet(machines: &[FleetMachine<'_>], shapes: &[impl AsRef<Shape>], needs: &Beside<'_>) -> FleetPlan {
+    let mut hosts: Vec<Host<'_>> = machines.iter().map(|machine| Host::of(machine, needs)).collect();
     let mut vms: Vec<(usize, FleetVm)> = Vec::with_capacity(shapes.len());
     for index in largest_first(shapes) {
-        let vm = choose(machines, &occupancies, shapes[index].as_ref());
+        let shape = shapes[index].as_ref();
+        let own = (needs.guest)(shape);
+        let vm = choose(&hosts, shape, own);
         if let (Some(machine), Some(plan)) = (vm.machine, &vm.plan) {
-            occupancies[machine].reserve(plan);
+            hosts[machine].reserve(plan, own);
         }
         vms.push((index, vm));
     }
     vms.sort_by_key(|&(index, _)| index);
-    FleetPlan { vms: vms.into_iter().map(|(_, vm)| vm).collect(), occupancies }
+    let (occupancies, beside) = hosts.into_iter().map(|host| (host.occupancy, host.beside)).unzip();
+    FleetPlan { vms: vms.into_iter().map(|(_, vm)| vm).collect(), occupancies, beside }
 }
 
 /// The order in which VMs that are planned together choose.
@@ -121,36 +158,139 @@ pub(crate) fn largest_first(shapes: &[impl AsRef<Shape>]) -> Vec<usize> {
     order
 }
 
-fn choose(machines: &[FleetMachine<'_>], occupancies: &[Occupancy], shape: &Shape) -> FleetVm {
-    let attempts: Vec<_> =
-        machines.iter().zip(occupancies).map(|(host, occupancy)| plan(host.machine, occupancy, shape)).collect();
-    let option = |(host, attempt): (&FleetMachine<'_>, &Result<Plan, _>)| FleetOption {
+/// A machine, and what is held of it so far.
+struct Host<'a> {
+    machine: &'a Machine,
+    occupancy: Occupancy,
+    beside: BTreeMap<NodeId, Bytes>,
+}
+
+impl<'a> Host<'a> {
+    fn of(host: &FleetMachine<'a>, needs: &Beside<'_>) -> Self {
+        let beside = host.machine.nodes.iter().map(|node| (node.id, (needs.node)(node))).collect();
+        Self { machine: host.machine, occupancy: host.occupancy.clone(), beside }
+    }
+
+    /// What a VM finds held that takes `own` beside its guest's memory, on whichever nodes it lives.
+    fn held_for(&self, own: Bytes) -> Occupancy {
+        let mut occupancy = self.occupancy.clone();
+        let kept = |(&node, &kept): (&NodeId, &Bytes)| {
+            (node, NodeUse { memory: kept.saturating_add(own), ..NodeUse::default() })
+        };
+        occupancy.hold(&self.beside.iter().map(kept).collect());
+        occupancy
+    }
+
+    fn reserve(&mut self, plan: &Plan, own: Bytes) {
+        self.occupancy.reserve(plan);
+        let part = Bytes(own.0.div_ceil(plan.holdings.len().max(1) as u64));
+        for node in plan.holdings.keys() {
+            let kept = self.beside.entry(*node).or_default();
+            *kept = kept.saturating_add(part);
+        }
+    }
+}
+
+fn choose(hosts: &[Host<'_>], shape: &Shape, own: Bytes) -> FleetVm {
+    let attempts: Vec<_> = hosts.iter().map(|host| plan(host.machine, &host.held_for(own), shape)).collect();
+    let option = |(host, attempt): (&Host<'_>, &Result<Plan, _>)| FleetOption {
         machine: host.machine.name.clone(),
         fit: attempt.as_ref().map_or(Fit::NotAtAll, Fit::of),
+        remote_permille: attempt.as_ref().ok().map(Plan::remote_permille),
         refusal: attempt.as_ref().err().map(ToString::to_string),
     };
-    let options: Vec<FleetOption> = machines.iter().zip(&attempts).map(option).collect();
+    let options: Vec<FleetOption> = hosts.iter().zip(&attempts).map(option).collect();
     let plans = attempts.into_iter().enumerate().filter_map(|(index, attempt)| Some((index, attempt.ok()?)));
-    let best = plans.min_by_key(|(index, plan)| {
-        let (machine, occupancy) = (machines[*index].machine, &occupancies[*index]);
-        let left = free_after(machine, occupancy, plan);
-        (beyond_threads(machine, plan), plan.lost_milli_cpus, Fit::of(plan), left, *index)
-    });
-    let (machine, plan) = best.unzip();
-    FleetVm { vm: shape.name.clone(), fit: plan.as_ref().map_or(Fit::NotAtAll, Fit::of), machine, plan, options }
+    let ranked: Vec<(Rank, (usize, Plan))> =
+        plans.map(|(index, plan)| (Rank::of(&hosts[index], shape, index, &plan), (index, plan))).collect();
+    let best = best(ranked.iter().map(|(rank, _)| rank));
+    let (machine, plan) = ranked.into_iter().find(|(rank, _)| Some(rank.index) == best).map(|(_, plan)| plan).unzip();
+    let fit = plan.as_ref().map_or(Fit::NotAtAll, Fit::of);
+    let remote_permille = plan.as_ref().map(Plan::remote_permille);
+    FleetVm { vm: shape.name.clone(), fit, remote_permille, machine, plan, options }
 }
 
-/// vCPUs of the VM that its nodes have no hardware threads for: they never run all at once, and
-/// nothing pays for that.
-fn beyond_threads(machine: &Machine, plan: &Plan) -> u32 {
-    let beyond = |(&node, taken): (&NodeId, &NodeUse)| {
-        taken.vcpus.saturating_sub(u32::try_from(machine.usable_cpus(node).len()).unwrap_or(u32::MAX))
+/// What decides between machines. CPU time in thousandths of CPUs.
+struct Rank {
+    /// vCPUs of the VM that its nodes have no hardware threads for: they never run all at once, and
+    /// nothing pays for that.
+    beyond_threads: u32,
+    lost: u64,
+    /// The same without what is lost only if other VMs are busy on the cores that it shares with
+    /// them.
+    beside_shared: u64,
+    /// The same whatever other VMs do.
+    for_certain: u64,
+    fit: Fit,
+    /// Whether some of its memory lies where none of its vCPUs run.
+    is_away: bool,
+    /// Memory that the machine has free when the VM is there.
+    left: Bytes,
+    index: usize,
+}
+
+impl Rank {
+    fn of(host: &Host<'_>, shape: &Shape, index: usize, plan: &Plan) -> Self {
+        let crowds: Vec<Crowd> = plan.holdings.iter().map(|(&node, own)| Crowd::of(host, shape, node, own)).collect();
+        let (lost, sharing) = (plan.lost_milli_cpus, crowds.iter().map(|crowd| crowd.sharing).sum());
+        let waiting: u64 = crowds.iter().map(|crowd| crowd.waiting).sum();
+        let free: Bytes = host.machine.nodes.iter().map(|node| host.occupancy.free_memory(node)).sum();
+        Self {
+            beyond_threads: crowds.iter().map(|crowd| crowd.beyond_threads).sum(),
+            lost,
+            beside_shared: lost.saturating_sub(sharing),
+            for_certain: lost.saturating_sub(sharing).saturating_sub(waiting),
+            fit: Fit::of(plan),
+            is_away: plan.has_memory_away(host.machine),
+            left: free.saturating_sub(plan.holdings.values().map(|taken| taken.memory).sum()),
+            index,
+        }
+    }
+}
+
+/// Index of the machine that is taken.
+fn best<'a>(ranks: impl Iterator<Item = &'a Rank> + Clone) -> Option<usize> {
+    let least = ranks.clone().min_by_key(|rank| (rank.beyond_threads, rank.lost, rank.fit, rank.left, rank.index))?;
+    let fits_better = |rank: &&Rank| {
+        rank.fit < least.fit && rank.beyond_threads <= least.beyond_threads && rank.beside_shared <= least.beside_shared
     };
-    plan.holdings.iter().map(beyond).sum()
+    let better = ranks.clone().filter(fits_better).min_by_key(|rank| (rank.fit, rank.lost, rank.left, rank.index));
+    let best = better.unwrap_or(least);
+    if !best.is_away {
+        return Some(best.index);
+    }
+    let key = |rank: &&Rank| (rank.beyond_threads, rank.for_certain, rank.lost, rank.fit, rank.left, rank.index);
+    ranks.min_by_key(key).map(|rank| rank.index)
 }
 
-/// Memory that the machine has free when the VM is there.
-fn free_after(machine: &Machine, occupancy: &Occupancy, plan: &Plan) -> Bytes {
-    let free: Bytes = machine.nodes.iter().map(|node| occupancy.free_memory(node)).sum();
-    free.saturating_sub(plan.holdings.values().map(|taken| taken.memory).sum())
+/// How crowded the CPUs of a node are by a VM, in whole vCPUs.
+struct Crowd {
+    beyond_threads: u32,
+    /// Thousandths of CPUs that are lost to cores shared with others, if those are busy half of the
+    /// time.
+    sharing: u64,
+    /// The same of vCPUs that wait for a hardware thread.
+    waiting: u64,
+}
+
+impl Crowd {
+    fn of(host: &Host<'_>, shape: &Shape, node: NodeId, own: &NodeUse) -> Self {
+        let count = |amount: usize| u32::try_from(amount).unwrap_or(u32::MAX);
+        let (threads, cores) =
+            (count(host.machine.usable_cpus(node).len()), count(host.machine.usable_cores(node).len()));
+        let held = host.occupancy.of(node);
+        let beyond = |others: u32, limit: u32| others.saturating_add(own.vcpus).saturating_sub(limit).min(own.vcpus);
+        let shared_core = 100 - BalancePolicy::default().smt_yield_percent as u64;
+        let lost = |others: u32| {
+            let waiting = u64::from(beyond(others, threads));
+            let sharing = u64::from(beyond(others, cores)).saturating_sub(waiting);
+            (waiting * 1000, if shape.policy.prefer_ht { 0 } else { sharing * shared_core * 10 })
+        };
+        let (certain, busy) = (lost(held.always_busy), lost(held.vcpus));
+        Self {
+            beyond_threads: beyond(0, threads),
+            sharing: busy.1.saturating_sub(certain.1) / 2,
+            waiting: busy.0.saturating_sub(certain.0) / 2,
+        }
+    }
 }

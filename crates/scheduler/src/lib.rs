@@ -38,7 +38,7 @@ pub use divide::common_divisor;
 pub use error::PlanError;
 pub use examination::{HostSettings, LlcBalancing, OtherThread, OtherThreadKind, SchedulingClass, VmLimits, rebound};
 pub use exchange::{Exchange, PortRates};
-pub use fleet::{Fit, FleetMachine, FleetOption, FleetPlan, FleetVm, plan_fleet};
+pub use fleet::{Beside, Fit, FleetMachine, FleetOption, FleetPlan, FleetVm, plan_fleet};
 pub use holding::{Holding, Resident};
 pub use meter::{TrafficMeter, TrafficSource};
 pub use observation::{

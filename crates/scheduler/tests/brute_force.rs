@@ -18,13 +18,14 @@ pub(crate) fn all_homes(scorer: &Scorer<'_>, sizes: std::ops::RangeInclusive<usi
     (1u32..1 << ids.len()).map(set).filter(|set| sizes.contains(&set.len())).collect()
 }
 
-/// The least cost of all assignments.
-fn least_cost(scorer: &Scorer<'_>, options: &[Vec<CpuHome>]) -> Cost {
-    fn extend(scorer: &Scorer<'_>, options: &[Vec<CpuHome>], homes: &mut Vec<CpuHome>, best: &mut Option<Cost>) {
+/// The least cost of all assignments, and the homes.
+fn least_cost(scorer: &Scorer<'_>, options: &[Vec<CpuHome>]) -> (Cost, Vec<CpuHome>) {
+    type Best = Option<(Cost, Vec<CpuHome>)>;
+    fn extend(scorer: &Scorer<'_>, options: &[Vec<CpuHome>], homes: &mut Vec<CpuHome>, best: &mut Best) {
         if homes.len() == options.len() {
             let cost = scorer.cost(homes);
-            if best.is_none_or(|best| cost < best) {
-                *best = Some(cost);
+            if best.as_ref().is_none_or(|(best, _)| cost < *best) {
+                *best = Some((cost, homes.clone()));
             }
             return;
         }
@@ -52,7 +53,13 @@ pub(crate) fn compare(scorer: &Scorer<'_>, plan: &Plan, most_clients: usize) -> 
         return None;
     }
     let options: Vec<Vec<CpuHome>> = homes.iter().map(|home| all_homes(scorer, home.len()..=home.len())).collect();
-    Some((scorer.cost(&homes), least_cost(scorer, &options)))
+    let (least, least_homes) = least_cost(scorer, &options);
+    // Memory away from its vCPUs is never the price of what others may do.
+    if scorer.is_away(&least_homes) && homes != least_homes {
+        let certain = scorer.for_certain();
+        return Some((certain.cost(&homes), least_cost(&certain, &options).0));
+    }
+    Some((scorer.cost(&homes), least))
 }
 
 fn is_exhaustive(plan: &Plan) -> bool {
@@ -161,7 +168,7 @@ fn homes_of_more_nodes_would_win_little() {
             continue;
         }
         let options = vec![all_homes(&scorer, 1..=3); homes.len()];
-        let (cost, of_all) = (scorer.cost(&homes), least_cost(&scorer, &options));
+        let (cost, of_all) = (scorer.cost(&homes), least_cost(&scorer, &options).0);
         planned += 1;
         lost += cost[1] + cost[3];
         least += of_all[1] + of_all[3];

@@ -205,7 +205,9 @@ fn against_all(case: &Case, plan: &vm::Plan) -> Option<[Loses; 3]> {
         if there == homes && loses_less(&here, &at_home) {
             at_home = here;
         }
-        if loses_less(&here, &least) {
+        // Memory away from its vCPUs is no way where it can be at home.
+        let is_way = scorer.is_away(&homes) || !scorer.is_away(&there);
+        if is_way && loses_less(&here, &least) {
             least = here;
         }
     }

@@ -1,8 +1,8 @@
 //! Many VMs on one or several machines.
 
-use scheduler::{Fit, FleetMachine, FleetPlan, Occupancy, plan_fleet};
+use scheduler::{Beside, Fit, FleetMachine, FleetPlan, Occupancy, plan_fleet};
 use topology::{Bytes, Machine, NodeId, read};
-use vm::VmSpec;
+use vm::{NodeUse, VmSpec};
 
 fn machine(name: &str, synthetic: &str) -> Machine {
     Machine { name: name.to_owned(), ..read::from_synthetic(synthetic).expect(synthetic) }
@@ -14,10 +14,13 @@ fn spec(name: &str, vcpus: u32, memory_gib: u64) -> VmSpec {
 }
 
 fn planned(machines: &[Machine], specs: &[VmSpec]) -> FleetPlan {
-    let empty = Occupancy::default();
+    planned_beside(machines, &vec![Occupancy::default(); machines.len()], specs)
+}
+
+fn planned_beside(machines: &[Machine], held: &[Occupancy], specs: &[VmSpec]) -> FleetPlan {
     let machines: Vec<FleetMachine<'_>> =
-        machines.iter().map(|machine| FleetMachine { machine, occupancy: &empty }).collect();
-    plan_fleet(&machines, specs)
+        machines.iter().zip(held).map(|(machine, occupancy)| FleetMachine { machine, occupancy }).collect();
+    plan_fleet(&machines, specs, &Beside { guest: &|_| Bytes(0), node: &|_| Bytes(0) })
 }
 
 fn fits(plan: &FleetPlan) -> Vec<Fit> {
@@ -84,4 +87,80 @@ fn one_node_is_no_reason_to_wait_for_cpus() {
     let machines = [machine("one", "numa:1(memory=64GiB) core:8 pu:1"), machines[1].clone()];
     let plan = planned(&machines, &[spec("first", 8, 8), spec("second", 8, 8)]);
     assert_eq!(plan.vms.iter().map(|vm| vm.machine).collect::<Vec<_>>(), [Some(0), Some(1)]);
+}
+
+/// vCPUs and GiB that others hold of nodes, in the order of the nodes.
+fn held(by_node: &[(u32, u64)]) -> Occupancy {
+    let of = |(node, &(vcpus, gib)): (usize, &(u32, u64))| {
+        (NodeId(node as u32), NodeUse { vcpus, memory: Bytes(gib << 30), ..NodeUse::default() })
+    };
+    Occupancy { nodes: by_node.iter().enumerate().map(of).collect(), ..Occupancy::default() }
+}
+
+#[test]
+fn no_memory_is_remote_while_another_node_or_machine_has_it() {
+    // Distance 21. Node 0 has 8 idle cores and no memory, node 1 has the memory and 8 vCPUs of
+    // others on 8 cores: 8 x 0.3 x 1.1 = 2.64 CPUs would be lost to remote memory, 8 x 0.7 / 2 =
+    // 2.8 to shared cores if the others are busy half of the time.
+    let host = || machine("host", "pack:2 [numa(memory=64GiB)] core:8 pu:2");
+    let far = |mut machine: Machine| {
+        let nodes = vec![NodeId(0), NodeId(1)];
+        machine.distances = topology::Distances::new(nodes, vec![vec![10, 21], vec![21, 10]]).expect("distances");
+        machine
+    };
+    let beside = held(&[(0, 64), (8, 16)]);
+    let plan = planned_beside(&[far(host())], std::slice::from_ref(&beside), &[spec("vm", 8, 32)]);
+    assert_eq!((plan.vms[0].fit, plan.vms[0].remote_permille), (Fit::OneNode, Some(0)), "{:#?}", plan.vms[0]);
+    // The first machine has no node with both; the second has, and its cores have vCPUs already.
+    let full = held(&[(0, 64), (16, 60)]);
+    let machines = [far(host()), far(Machine { name: "other".to_owned(), ..host() })];
+    let half = held(&[(8, 32), (8, 32)]);
+    let plan = planned_beside(&machines, &[held(&[(0, 64), (0, 31)]), half], &[spec("vm", 8, 32)]);
+    assert_eq!((plan.vms[0].machine, plan.vms[0].fit), (Some(0), Fit::OneNode));
+    let plan = planned_beside(&machines, &[held(&[(0, 60), (0, 36)]), held(&[(8, 32), (8, 32)])], &[spec("vm", 8, 32)]);
+    assert_eq!((plan.vms[0].machine, plan.vms[0].remote_permille), (Some(1), Some(0)), "{:#?}", plan.vms[0]);
+    // Nowhere else: then it is said how much.
+    let plan = planned_beside(&machines[..1], &[full], &[spec("vm", 8, 4)]);
+    assert_eq!(plan.vms[0].fit, Fit::OneNode, "{:#?}", plan.vms[0]);
+    let plan = planned_beside(&machines[..1], &[held(&[(0, 62), (0, 40)])], &[spec("vm", 1, 25)]);
+    assert_eq!(plan.vms[0].fit, Fit::Interleaved);
+    assert!(plan.vms[0].remote_permille.is_some_and(|remote| remote > 0 && remote < 200), "{:#?}", plan.vms[0]);
+}
+
+#[test]
+fn a_vm_is_not_cut_for_cores_that_others_may_use() {
+    // 4 vCPUs and 100 GiB: four nodes of 32 GiB on the first machine, one of 128 GiB on the second,
+    // whose 8 cores have 8 vCPUs already, on 16 hardware threads.
+    let machines = [
+        machine("many", "pack:4 [numa(memory=32GiB)] core:8 pu:2"),
+        machine("large", "numa:1(memory=128GiB) core:8 pu:2"),
+    ];
+    let free = Occupancy::default();
+    let plan = planned_beside(&machines, &[free.clone(), held(&[(8, 16)])], &[spec("vm", 4, 100)]);
+    assert_eq!((plan.vms[0].machine, plan.vms[0].fit), (Some(1), Fit::OneNode), "{:#?}", plan.vms[0]);
+    // Where it would wait for hardware threads it is.
+    let plan = planned_beside(&machines, &[free, held(&[(16, 16)])], &[spec("vm", 4, 100)]);
+    assert_eq!((plan.vms[0].machine, plan.vms[0].fit), (Some(0), Fit::SeveralNodes));
+}
+
+#[test]
+fn hypervisors_and_hosts_keep_what_they_need() {
+    // Nodes of 32 GiB, of which VMs leave 1; 1 GiB beside each guest: 30 GiB for one guest, or 14
+    // for each of two.
+    let machines = [machine("a", "numa:1(memory=32GiB) core:8 pu:1")];
+    let gib = Bytes(1 << 30);
+    let needs = Beside { guest: &|_| gib, node: &|_| gib };
+    let fits = |memory: &[u64]| -> Vec<Fit> {
+        let empty = Occupancy::default();
+        let specs: Vec<VmSpec> = memory.iter().enumerate().map(|(i, gib)| spec(&format!("vm{i}"), 1, *gib)).collect();
+        let plan = plan_fleet(&[FleetMachine { machine: &machines[0], occupancy: &empty }], &specs, &needs);
+        let kept: Bytes = plan.beside[0].values().copied().sum();
+        let placed = plan.vms.iter().filter(|vm| vm.plan.is_some()).count() as u64;
+        assert_eq!(kept, Bytes((1 + placed) << 30));
+        self::fits(&plan)
+    };
+    assert_eq!(fits(&[30]), [Fit::OneNode]);
+    assert_eq!(fits(&[31]), [Fit::NotAtAll]);
+    assert_eq!(fits(&[15, 14]), [Fit::OneNode; 2]);
+    assert_eq!(fits(&[15, 15]), [Fit::OneNode, Fit::NotAtAll]);
 }

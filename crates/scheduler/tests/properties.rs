@@ -83,7 +83,7 @@ properties::properties! {
 
     #[test]
     fn memory_is_never_exceeded_and_a_vm_that_fits_is_placed(case in random::case(1..=8, 40)) {
-        let scorer = Scorer { case: &case, clients: Vec::new(), told: None };
+        let scorer = Scorer::alone(&case);
         let ids: Vec<NodeId> = case.machine.nodes.iter().map(|node| node.id).collect();
         let available: f64 = ids.iter().map(|&node| scorer.available(node)).sum();
         match planned(&case) {
@@ -157,7 +157,7 @@ properties::properties! {
         let Ok(plans) = plan_together(&machine, &occupancy, &specs) else { return Ok(()) };
         prop_assert!(plans.iter().zip(&specs).all(|(plan, spec)| plan.topology.sockets * plan.topology.cores_per_socket == spec.vcpus));
         let case = Case { machine: machine.clone(), occupancy, spec: specs[0].clone() };
-        let scorer = Scorer { case: &case, clients: Vec::new(), told: None };
+        let scorer = Scorer::alone(&case);
         for node in machine.nodes.iter().map(|node| node.id) {
             let promised: u64 = plans.iter().filter_map(|plan| plan.holdings.get(&node)).map(|held| held.memory.0).sum();
             prop_assert!(promised as f64 <= scorer.available(node) + 64.0);

@@ -4,7 +4,7 @@ use crate::spec::Backing;
 use crate::{Client, NodeUse, Placement, VirtualTopology};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use topology::{CpuSet, LlcId, NodeId, NodeSet};
+use topology::{CpuSet, LlcId, Machine, NodeId, NodeSet};
 
 /// One choice and why it was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +26,19 @@ pub struct Expected {
     /// node i to the memory of virtual node j, in the order of the topology's nodes. The guest was
     /// told [`VirtualTopology::distances`].
     pub distances: Vec<Vec<u32>>,
+}
+
+impl Expected {
+    /// Of the memory of all clients, of these sizes in bytes, what is not local to the vCPUs that
+    /// touch it, in thousandths.
+    pub fn remote_permille(&self, memory: impl IntoIterator<Item = u64>) -> u32 {
+        let parts =
+            self.local_permille.iter().zip(memory).map(|(&local, bytes)| (1000u32.saturating_sub(local), bytes));
+        let (remote, all) = parts.fold((0u128, 0u128), |(remote, all), (permille, bytes)| {
+            (remote + u128::from(permille) * u128::from(bytes), all + u128::from(bytes))
+        });
+        u32::try_from(remote / all.max(1)).unwrap_or(1000)
+    }
 }
 
 /// Everything that `homenode plan` prints and `homenode run` carries out.
@@ -92,6 +105,32 @@ impl Plan {
             *vcpus.entry(group.llc).or_default() += group.vcpus.iter().filter(|vcpu| !absent(vcpu)).count() as u32;
         }
         vcpus
+    }
+
+    /// How much of its memory is not local to the vCPUs that touch it, in thousandths, if each
+    /// client touches all of its own evenly.
+    pub fn remote_permille(&self) -> u32 {
+        let memory = |client: &Client| {
+            let nodes = self.topology.nodes.iter().filter(|node| client.virtual_nodes.contains(&node.id));
+            nodes.map(|node| node.memory.0).sum()
+        };
+        self.expected.remote_permille(self.placement.clients.iter().map(memory))
+    }
+
+    /// Whether memory of a client lies on nodes of this machine where none of its vCPUs run, and
+    /// not by bandwidth.
+    pub fn has_memory_away(&self, machine: &Machine) -> bool {
+        let away = |client: &Client| {
+            let with_cpus =
+                client.home.iter().filter(|&node| !machine.usable_cpus(node).intersection(&client.cpus).is_empty());
+            let (own, far) =
+                (with_cpus.collect::<NodeSet>(), client.far.iter().map(|(node, _)| *node).collect::<NodeSet>());
+            let elsewhere = client.home.difference(&own).difference(&far);
+            // Memory with a preferred node goes elsewhere unnamed.
+            let local = self.expected.local_permille.get(client.id as usize).copied().unwrap_or(1000);
+            !elsewhere.is_empty() || own.len() == 1 && far.is_empty() && local < 1000
+        };
+        self.placement.clients.iter().any(away)
     }
 
     /// Nodes of all homes.

@@ -7,7 +7,9 @@ use crate::failure::bad_input;
 use crate::guest_images::{self, Missing};
 use crate::output;
 use crate::text::count;
-use crate::{balancer_host, balancer_place, fleet_choice, hidden_vms, occupied, plan_view, remote_host, this_host};
+use crate::{
+    balancer_host, balancer_place, fleet_choice, hidden_vms, new_directory, occupied, plan_view, remote_host, this_host,
+};
 use scheduler::{Occupancy, PlanError};
 use serde::Serialize;
 use stacks::check::Definition;
@@ -15,6 +17,10 @@ use stacks::domain::DomainError;
 use std::path::{Path, PathBuf};
 use topology::Machine;
 use vm::{Plan, VmSpec};
+
+/// The end of what is said of a VM that finds no room.
+pub(super) const KEPT: &str = ". What QEMU itself takes beside the guest, and a part of each node for others, is left \
+    out of what there is to give";
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -37,28 +43,56 @@ fn place(arguments: &PlanArguments, hidden: &mut bool) -> anyhow::Result<()> {
     if let Some((choice, definition)) = arguments.specs.iter().find_map(of_proxmox) {
         return existing(arguments, &choice, definition, hidden);
     }
+    if let Some(directory) = &arguments.into {
+        new_directory::check("--into", directory)?;
+    }
     let (files, specs): (Vec<PathBuf>, Vec<VmSpec>) = fleet_choice::specs(&arguments.specs)?.into_iter().unzip();
-    let hosts = hosts(arguments, &specs, None, hidden)?;
+    let hosts = hosts(arguments, None, hidden)?;
     let ([file], [spec], [(machine, occupancy)]) = (&files[..], &specs[..], &hosts[..]) else {
-        if arguments.emit.is_some() {
-            let (vms, machines) = (count(specs.len(), "VM"), count(hosts.len(), "machine"));
-            return Err(bad_input(format!(
-                "--emit writes one plan, and there are {vms} on {machines}: give one VM and one machine"
-            )));
-        }
-        return plan_fleet::run(&hosts, &specs, arguments.json);
+        return several(arguments, &hosts, &files, specs);
     };
     let shape = plan_emit::planned_shape(arguments.emit, spec);
-    let plan = scheduler::plan(machine, occupancy, &shape).map_err(|error| failure(&error, file))?;
+    let mut held = occupancy.clone();
+    qemu::set_aside(&mut held, machine, &shape);
+    let plan = scheduler::plan(machine, &held, &shape).map_err(|error| failure(&error, file))?;
     if let Some(stack) = arguments.emit {
-        let elsewhere = !arguments.on.is_empty() || arguments.connect.connect.is_some();
         let spec = guest_images::realized(spec.clone(), file, Missing::Refuse)?;
-        return plan_emit::print(stack, machine, &spec, &plan, file, elsewhere);
+        let text = plan_emit::text(stack, machine, &spec, &plan, file, is_elsewhere(arguments))?;
+        let name = PathBuf::from(plan_emit::file_name(stack, &spec.name));
+        return match &arguments.into {
+            Some(directory) => new_directory::write("--into", directory, &[(name, text)]),
+            None => output::exact(text),
+        };
     }
     if arguments.json {
         return output::json("plan", &Report { machine: &machine.name, occupancy, plan: &plan });
     }
-    output::print(plan_view::view(machine, occupancy, &plan))
+    output::print(plan_view::view(machine, &held, &plan))
+}
+
+/// Whether the plan is for another machine than this host.
+fn is_elsewhere(arguments: &PlanArguments) -> bool {
+    !arguments.on.is_empty() || arguments.connect.connect.is_some()
+}
+
+/// Several VMs, or several machines.
+fn several(
+    arguments: &PlanArguments,
+    hosts: &[(Machine, Occupancy)],
+    files: &[PathBuf],
+    specs: Vec<VmSpec>,
+) -> anyhow::Result<()> {
+    let Some(stack) = arguments.emit else {
+        return plan_fleet::run(hosts, &specs, arguments.json);
+    };
+    let Some(directory) = &arguments.into else {
+        let (vms, machines) = (count(specs.len(), "VM"), count(hosts.len(), "machine"));
+        return Err(bad_input(format!(
+            "--emit prints one text, and there are {vms} on {machines}: add --into DIRECTORY, which gets a text for \
+            each, all planned together"
+        )));
+    };
+    plan_fleet::emit(hosts, files, specs, &plan_fleet::Into { stack, directory, elsewhere: is_elsewhere(arguments) })
 }
 
 /// A VM that Proxmox VE has already: the lines of its configuration that its home takes.
@@ -76,7 +110,7 @@ fn existing(
         )));
     }
     let definition = definition?;
-    let hosts = hosts(arguments, &[], Some(&definition.shaped().name), hidden)?;
+    let hosts = hosts(arguments, Some(&definition.shaped().name), hidden)?;
     let [(machine, others)] = &hosts[..] else {
         return Err(bad_input(format!("{shown}: a VM of Proxmox VE has one host: give one machine")));
     };
@@ -88,7 +122,6 @@ fn existing(
 /// than a host is taken to be empty.
 fn hosts(
     arguments: &PlanArguments,
-    specs: &[VmSpec],
     existing: Option<&str>,
     hidden: &mut bool,
 ) -> anyhow::Result<Vec<(Machine, Occupancy)>> {
@@ -97,7 +130,7 @@ fn hosts(
     }
     if arguments.on.is_empty() {
         let machine = this_host::machine()?;
-        let mut occupancy = live_occupancy(&machine, specs, existing, hidden)?;
+        let mut occupancy = live_occupancy(&machine, existing, hidden)?;
         // What is written for another stack stays as it is, whatever runs here now.
         occupancy.balanced = arguments.emit.is_none() && balancer_place::balances();
         return Ok(vec![(machine, occupancy)]);
@@ -118,24 +151,17 @@ fn hosts(
     machines.into_iter().map(host).collect()
 }
 
-/// What the VMs on this host hold, whoever started them, and what QEMU needs beside the guest's
-/// memory: that of the largest VM.
-fn live_occupancy(
-    machine: &Machine,
-    specs: &[VmSpec],
-    existing: Option<&str>,
-    hidden: &mut bool,
-) -> anyhow::Result<Occupancy> {
+/// What the VMs on this host hold, whoever started them.
+fn live_occupancy(machine: &Machine, existing: Option<&str>, hidden: &mut bool) -> anyhow::Result<Occupancy> {
     let running = balancer_host::examine()?;
     *hidden = hidden_vms::say(&running);
-    let mut occupancy = balancer_place::occupancy_without(&running, machine, |name| Some(name) == existing);
-    if let Some(largest) = specs.iter().max_by_key(|spec| spec.memory) {
-        qemu::set_aside(&mut occupancy, machine, largest);
-    }
-    Ok(occupancy)
+    Ok(balancer_place::occupancy_without(&running, machine, |name| Some(name) == existing))
 }
 
 fn failure(error: &PlanError, file: &Path) -> anyhow::Error {
-    let text = format!("{}: {error}", file.display());
+    let mut text = format!("{}: {error}", file.display());
+    if matches!(error, PlanError::Memory { .. }) {
+        text += KEPT;
+    }
     if error.is_bad_input() { bad_input(text) } else { anyhow::anyhow!(text) }
 }

@@ -2,7 +2,6 @@
 
 use crate::args::EmitArgument;
 use crate::failure::bad_input;
-use crate::output;
 use qemu::QemuError;
 use qemu::command_line::BootFiles;
 use stacks::emit::{Emission, Kind, emit};
@@ -17,19 +16,19 @@ pub(crate) fn planned_shape(argument: Option<EmitArgument>, spec: &VmSpec) -> Sh
     argument.map_or_else(|| spec.shape.clone(), |argument| kind(argument).planned(&spec.shape))
 }
 
-/// Prints the plan in the language of a stack.
+/// The plan in the language of a stack.
 ///
 /// # Errors
 /// Bad input: a file of the spec that this host lacks, where the plan is for this host; what the
 /// stack cannot be told at all.
-pub(crate) fn print(
+pub(crate) fn text(
     argument: EmitArgument,
     machine: &Machine,
     spec: &VmSpec,
     plan: &Plan,
     file: &Path,
     elsewhere: bool,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<String> {
     let kind = kind(argument);
     let place = if elsewhere { Place::Elsewhere } else { Place::Here };
     // Another machine than this one is taken to have hardware virtualization.
@@ -49,7 +48,18 @@ pub(crate) fn print(
     };
     let (spec, boot) = absolute(spec, &boot)?;
     let emission = Emission { machine, spec: &spec, plan, boot: &boot, accelerator: &accelerator };
-    output::exact(emit(kind, &emission).map_err(|problem| bad_input(in_file(problem.to_string())))?)
+    emit(kind, &emission).map_err(|problem| bad_input(in_file(problem.to_string())))
+}
+
+/// What a text of this stack for a VM of this name is called in a directory.
+pub(crate) fn file_name(argument: EmitArgument, vm: &str) -> String {
+    match argument {
+        EmitArgument::Qemu | EmitArgument::Nova | EmitArgument::CloudHypervisor => format!("{vm}.sh"),
+        EmitArgument::Libvirt => format!("{vm}.xml"),
+        EmitArgument::Proxmox => format!("{vm}.conf"),
+        EmitArgument::Kubevirt => format!("{vm}.yaml"),
+        EmitArgument::Systemd => format!("homenode-{vm}.slice"),
+    }
 }
 
 /// A text is read, and a VM started, in other directories than this one: every file with its whole

@@ -203,8 +203,7 @@ pub(super) fn free_name(placed: &Placed, lock: &PlacementLock) -> anyhow::Result
 fn plan_failure(error: &PlanError, whose: &str) -> anyhow::Error {
     let mut text = format!("{whose}: {error}");
     if matches!(error, PlanError::Memory { .. }) {
-        text += ". What QEMU itself takes beside the guest, and a part of each node for others, is left out of what \
-            there is to give";
+        text += super::plan::KEPT;
     }
     if error.is_bad_input() { bad_input(text) } else { anyhow::anyhow!(text) }
 }

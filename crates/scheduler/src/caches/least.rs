@@ -12,6 +12,7 @@ use crate::divide::common_divisor;
 use crate::host::Host;
 
 /// The least that clients lose under the caches of single nodes, whatever their groups.
+#[derive(Clone)]
 pub(crate) struct Least {
     /// By client and node: parts of groups that it brings.
     parts: Vec<Vec<u32>>,

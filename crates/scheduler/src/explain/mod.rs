@@ -2,6 +2,7 @@
 
 pub(crate) mod mapping;
 
+use crate::expected;
 use crate::host::Host;
 use crate::host::RESERVED_PART;
 use crate::placement::{Candidate, EXACT_STEPS, Home, LOST_STEP, Lost, Method, Placed, STACKED_PARTS, VCPU, far};
@@ -137,6 +138,17 @@ fn comparison(host: &Host, shape: &Shape, placed: &Placed) -> String {
     let news: BTreeSet<usize> = other.nodes.difference(&placed.best.nodes).copied().collect();
     let news = if news.is_empty() { String::new() } else { format!(" ({})", facts(host, &news)) };
     let spread = shape.policy.placement;
+    if placed.near_for_certain {
+        let (own, others) = (&placed.best.lost, &other.lost);
+        return format!(
+            "its memory is beside its vCPUs here; {}{news} would lose {}, whatever other VMs do. Here it loses {}, and \
+            {} CPUs of that only if other VMs are busy",
+            nodes_text(host, other),
+            lost(others, spread),
+            lost(own, spread),
+            hundredths(own.guessed)
+        );
+    }
     match advantage(placed.grown.as_ref().unwrap_or(&placed.best), other, spread) {
         Some(advantage) => format!("better than {}{news}: {advantage}", nodes_text(host, other)),
         None => format!("{} would be as good; the lower node numbers are taken", nodes_text(host, other)),
@@ -170,9 +182,13 @@ fn advantage(best: &Candidate, other: &Candidate, spread: Spread) -> Option<Stri
     Some(advantage)
 }
 
+/// Millionths as whole ones: `1.24`.
+fn hundredths(micro: u64) -> String {
+    format!("{}", (micro as f64 / 1e4).round() / 100.0)
+}
+
 /// `1.24 CPUs (1 to waiting and shared cores, 0.24 to distance between its clients)`.
 fn lost(lost: &Lost, spread: Spread) -> String {
-    let cpus = |micro: u64| format!("{}", (micro as f64 / 1e4).round() / 100.0);
     let (siblings, misled) = if spread.keeps_apart() { (0, 0) } else { (lost.siblings, lost.misled) };
     let bandwidth = if spread == Spread::Together { 0 } else { lost.bandwidth };
     let causes = [
@@ -187,9 +203,9 @@ fn lost(lost: &Lost, spread: Spread) -> String {
     let told: Vec<String> = causes
         .iter()
         .filter(|(micro, _)| *micro >= LOST_STEP)
-        .map(|(micro, to)| format!("{} to {to}", cpus(*micro)))
+        .map(|(micro, to)| format!("{} to {to}", hundredths(*micro)))
         .collect();
-    let all = cpus(lost.cpu + lost.memory + siblings + lost.cards + bandwidth + misled + lost.caches);
+    let all = hundredths(lost.cpu + lost.memory + siblings + lost.cards + bandwidth + misled + lost.caches);
     if told.is_empty() { format!("{all} CPUs") } else { format!("{all} CPUs ({})", told.join(", ")) }
 }
 
@@ -299,13 +315,15 @@ pub(crate) fn warnings(host: &Host, shape: &Shape, placed: &Placed) -> Vec<Strin
         let count = placed.best.homes.iter().filter(straddles).count();
         let who = match (count, placed.best.homes.len()) {
             (0, _) => None,
-            (_, 1) => Some("the VM lies on several machine nodes: part of its".to_owned()),
-            (1, all) => Some(format!("1 of its {all} virtual nodes lies on several machine nodes: part of its")),
-            (count, all) => {
-                Some(format!("{count} of its {all} virtual nodes lie on several machine nodes: part of their"))
-            }
+            (_, 1) => Some("the VM lies on several machine nodes".to_owned()),
+            (1, all) => Some(format!("1 of its {all} virtual nodes lies on several machine nodes")),
+            (count, all) => Some(format!("{count} of its {all} virtual nodes lie on several machine nodes")),
         };
-        warnings.extend(who.map(|who| format!("{who} memory is remote, and the guest cannot see which")));
+        let remote = expected::of(host, &placed.best.homes).remote_permille(placed.best.homes.iter().map(Home::memory));
+        let percent = f64::from(remote) / 10.0;
+        warnings.extend(
+            who.map(|who| format!("{who}: {percent} % of its memory is remote, and the guest cannot see which")),
+        );
     }
     warnings
 }

@@ -22,6 +22,8 @@ pub(crate) struct Rates {
     waiting_cpu_draws: f64,
     /// Part of each vCPU that is taken to be busy.
     busy: u64,
+    /// Whether other VMs may be busy; else only those count that always are.
+    others_may_be_busy: bool,
     crowding: Crowding,
 }
 
@@ -36,8 +38,14 @@ impl Rates {
             device: policy.device_percent as u64,
             waiting_cpu_draws: policy.waiting_cpu_draws().max(1.0),
             busy: busy_percent,
+            others_may_be_busy: true,
             crowding: Crowding::of(&policy),
         }
+    }
+
+    /// The same without what is lost only if other VMs are busy.
+    pub(crate) fn for_certain(self) -> Self {
+        Self { others_may_be_busy: false, ..self }
     }
 
     /// Millionths of CPUs that are lost to memory, from millionths of vCPUs times thousandths of
@@ -109,6 +117,8 @@ impl Rates {
 pub(crate) struct Lost {
     /// vCPUs that wait for a hardware thread or share a core.
     pub(crate) cpu: u64,
+    /// Of that, what is lost only if other VMs are busy.
+    pub(crate) guessed: u64,
     /// Memory of a client that is not local to its vCPUs.
     pub(crate) memory: u64,
     /// Distance to the memory of the VM's other clients.
@@ -128,6 +138,11 @@ impl Lost {
     /// Without what is charged only.
     pub(crate) fn all(&self) -> u64 {
         self.beside_bandwidth().saturating_add(self.bandwidth)
+    }
+
+    /// What is lost whatever other VMs do, but for those that always count as busy.
+    pub(crate) fn for_certain(&self) -> u64 {
+        self.all().saturating_sub(self.guessed)
     }
 
     /// What is charged, and not lost.
@@ -205,6 +220,8 @@ pub(crate) struct NodeCost {
     pub(crate) stacked: u64,
     /// Twice the CPU time that is lost.
     pub(crate) cpu_twice: u64,
+    /// Twice what of it is lost only if other VMs are busy.
+    pub(crate) guessed_twice: u64,
     /// CPU time that is lost to the distance of cards.
     pub(crate) cards: u64,
     /// CPU time that is lost to its memory controllers.
@@ -231,13 +248,16 @@ impl NodeCost {
         let held = u64::from(node.vcpus_held) * VCPU;
         let (busy, always) = (rates.of_busy(micro), u64::from(node.always_busy) * VCPU);
         let cpu = |held: u64| rates.cpu(node, !prefer_ht, held, micro);
-        let cpu_twice = match rates.expects_all_busy() {
+        let cpu_twice = |held: u64| match rates.expects_all_busy() {
             true => cpu(held) + cpu(always),
             false => 2 * rates.crowded(node, always + rates.of_busy(held.saturating_sub(always)), busy),
         };
+        let certain = cpu_twice(always);
+        let all = if rates.others_may_be_busy { cpu_twice(held) } else { certain };
         Self {
             stacked: busy.saturating_sub(u64::from(node.threads) * VCPU),
-            cpu_twice,
+            cpu_twice: all,
+            guessed_twice: all.saturating_sub(certain),
             cards: rates.cards(micro, node.to_cards),
             bandwidth: rates.bandwidth(node, traffic),
             caches,

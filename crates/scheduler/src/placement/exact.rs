@@ -27,12 +27,18 @@ pub(crate) struct Candidate {
     pub(crate) nodes: BTreeSet<usize>,
     /// Bytes a second that the VM draws from each node's memory.
     pub(crate) traffic: Vec<u64>,
+    /// Bytes of clients on nodes where none of their vCPUs run, because there was no room at home.
+    pub(crate) away: u64,
 }
 
 impl Candidate {
-    /// Whether less is lost than by other virtual nodes, whatever stays free.
+    /// Whether less is lost than by other virtual nodes, whatever stays free. Where memory is away
+    /// with one of both alone, what other VMs may do does not count.
     pub(crate) fn loses_less_than(&self, other: &Self) -> bool {
-        self.beside_caches.loses_less_than(&other.beside_caches)
+        if (self.away > 0) == (other.away > 0) {
+            return self.beside_caches.loses_less_than(&other.beside_caches);
+        }
+        self.cost.stacked <= other.cost.stacked && self.lost.for_certain() < other.lost.for_certain()
     }
 
     /// Whether each client has a hardware thread for each vCPU, and all of its memory at home.
@@ -74,7 +80,8 @@ impl Candidate {
         let fullness = problem.host.nodes.iter().zip(bytes).map(|(node, bytes)| fullness(node, bytes)).sum();
         let nodes = homes.iter().flat_map(|home| home.nodes.iter().copied()).collect();
         let traffic = state.loads().2.to_vec();
-        Some(Self { cost: Cost { fullness, ..cost }, beside_caches, lost, homes, nodes, traffic })
+        let away = homes.iter().map(|home| memory::away(problem.host, home)).sum();
+        Some(Self { cost: Cost { fullness, ..cost }, beside_caches, lost, homes, nodes, traffic, away })
     }
 }
 

@@ -54,6 +54,11 @@ pub(crate) struct Home {
 }
 
 impl Home {
+    /// All of its memory, in bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        self.bytes.iter().sum()
+    }
+
     /// Indices of the nodes where its vCPUs live, or will once it has any.
     pub(crate) fn with_cpus(&self) -> Vec<usize> {
         self.nodes.iter().zip(&self.micro).filter(|(_, micro)| **micro > 0).map(|(&node, _)| node).collect()

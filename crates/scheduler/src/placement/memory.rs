@@ -18,6 +18,7 @@
 use super::Problem;
 use super::homes::{CpuHome, Demand, Home};
 use super::{far, transport};
+use crate::host::Host;
 use topology::Bytes;
 
 /// The homes with their memory, and what is lost by its distance, in millionths of CPUs. The nodes
@@ -73,6 +74,13 @@ fn remote(problem: &Problem<'_>, cpus: &CpuHome, home: &Home) -> u64 {
     let all: u128 = home.bytes.iter().map(|&bytes| u128::from(bytes)).sum();
     let on = |(&node, &bytes): (&usize, &u64)| u128::from(bytes) * u128::from(problem.extra_to(cpus, node));
     (home.nodes.iter().zip(&home.bytes).map(on).sum::<u128>() / all.max(1)) as u64
+}
+
+/// Bytes of a home on nodes where none of its vCPUs run, but for those that lie there by bandwidth.
+pub(super) fn away(host: &Host, home: &Home) -> u64 {
+    let on_purpose: u64 = far::of(host, home).iter().map(|&(_, bytes)| bytes).sum();
+    let elsewhere = home.micro.iter().zip(&home.bytes).filter(|(micro, _)| **micro == 0);
+    elsewhere.map(|(_, bytes)| bytes).sum::<u64>().saturating_sub(on_purpose)
 }
 
 /// Bytes of each client in `rest` on each node, so that the least is lost.

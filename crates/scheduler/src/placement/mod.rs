@@ -20,6 +20,9 @@
 //!    Where the guest knows distances already, the difference from these is charged too ([`told`]).
 //!    Where vCPUs keep to last-level caches, what they lose under those of their home is charged
 //!    too ([`crate::caches`]).
+//!    Memory that cannot lie with its vCPUs is for good, what others do is a guess: where the
+//!    placement that loses least leaves memory away from its vCPUs, the search is made once more
+//!    without that guess, and its placement is taken if less is away and less is lost for certain.
 //! 3. With `placement = "apart"` or `"most_virtual_nodes"`: nodes left unused, then the
 //!    distance between clients (which then does not count above).
 //! 4. Crowding of the CPUs, fullness of the memory.
@@ -90,6 +93,9 @@ pub(crate) struct Placed {
     pub(crate) best: Candidate,
     pub(crate) runner_up: Option<Candidate>,
     pub(crate) method: Method,
+    /// Whether these homes were taken for memory that would have been away with the runner-up, which
+    /// would lose less if other VMs were busy half of the time.
+    pub(crate) near_for_certain: bool,
     /// The same homes with the VM at its largest, where that is what they were chosen for.
     pub(crate) grown: Option<Candidate>,
 }
@@ -112,27 +118,24 @@ pub(crate) fn place(host: &Host, demands: &[Demand], terms: Terms<'_>, exact_ste
     if needed > available {
         return None;
     }
-    let mut problem = Problem::new(host, demands, terms);
-    let least: Vec<usize> = demands.iter().map(|demand| homes::least_size(host, demand, problem.cpus_fit)).collect();
-    let (mut found, mut method) = match narrow(host, demands, &least) {
-        // Not all vCPUs are expected to be busy: one node may do, and be better.
-        Some(more) => problem.search(&vec![1; demands.len()], more, exact_steps),
-        None => problem.search(&least, 0, exact_steps),
-    };
-    let threads: u64 = host.nodes.iter().map(|node| u64::from(node.threads)).sum();
-    let vcpus: u64 = demands.iter().map(|demand| u64::from(demand.vcpus)).sum();
-    // Clients that pile up more than they must are too large for their homes: larger homes may
-    // help.
-    let least_stacked = vcpus.saturating_sub(threads) * STACKED_PARTS;
-    for more in [1, problem.cpu_nodes as usize - 1] {
-        let piled_up = found.best.as_ref().is_some_and(|best| best.cost.stacked > least_stacked);
-        if piled_up && more > 0 {
-            let (larger, by) = problem.search(&least, more, exact_steps);
-            found.join(larger);
-            method = if by == Method::Exact { method } else { by };
-        }
+    let problem = Problem::new(host, demands, terms);
+    let (found, method) = problem.clone().find(exact_steps);
+    let best = found.best?;
+    let as_found = Placed { runner_up: found.runner_up, method, best, grown: None, near_for_certain: false };
+    Some(if as_found.best.away > 0 { nearer_for_certain(&problem, as_found, exact_steps) } else { as_found })
+}
+
+/// Where some of the memory would be away from its vCPUs: the placement that loses least whatever
+/// other VMs do, if that is another one.
+fn nearer_for_certain(problem: &Problem<'_>, as_found: Placed, exact_steps: usize) -> Placed {
+    let certain = Problem { rates: problem.rates.for_certain(), ..problem.clone() };
+    let (found, method) = certain.clone().find(exact_steps);
+    let Some(nearer) = found.best.filter(|nearer| nearer.away < as_found.best.away) else { return as_found };
+    if nearer.cost >= as_found.best.clone().of_demands(&certain).cost {
+        return as_found;
     }
-    found.best.map(|best| Placed { best, runner_up: found.runner_up, method, grown: None })
+    let best = nearer.of_demands(problem);
+    Placed { best, runner_up: Some(as_found.best), method, grown: None, near_for_certain: true }
 }
 
 /// How many nodes beyond one the homes have that cores and memory ask for, where homes of one node
@@ -150,6 +153,7 @@ pub(crate) fn begun(host: &Host, now: &[Demand], terms: Terms<'_>, grown: Placed
 }
 
 /// What is to be placed where.
+#[derive(Clone)]
 pub(crate) struct Problem<'a> {
     host: &'a Host,
     demands: &'a [Demand],
@@ -212,6 +216,31 @@ impl<'a> Problem<'a> {
             one_node_each: true,
             least_of_pairs: Vec::new(),
         }
+    }
+
+    /// The best placement with homes of any size that comes into question.
+    fn find(mut self, exact_steps: usize) -> (Found, Method) {
+        let (host, demands) = (self.host, self.demands);
+        let least: Vec<usize> = demands.iter().map(|demand| homes::least_size(host, demand, self.cpus_fit)).collect();
+        let (mut found, mut method) = match narrow(host, demands, &least) {
+            // Not all vCPUs are expected to be busy: one node may do, and be better.
+            Some(more) => self.search(&vec![1; demands.len()], more, exact_steps),
+            None => self.search(&least, 0, exact_steps),
+        };
+        let threads: u64 = host.nodes.iter().map(|node| u64::from(node.threads)).sum();
+        let vcpus: u64 = demands.iter().map(|demand| u64::from(demand.vcpus)).sum();
+        // Clients that pile up more than they must are too large for their homes: larger homes may
+        // help.
+        let least_stacked = vcpus.saturating_sub(threads) * STACKED_PARTS;
+        for more in [1, self.cpu_nodes as usize - 1] {
+            let piled_up = found.best.as_ref().is_some_and(|best| best.cost.stacked > least_stacked);
+            if piled_up && more > 0 {
+                let (larger, by) = self.search(&least, more, exact_steps);
+                found.join(larger);
+                method = if by == Method::Exact { method } else { by };
+            }
+        }
+        (found, method)
     }
 
     /// The best placement with homes of `least` nodes and up to `more` beyond.

@@ -43,6 +43,7 @@ struct Held {
 struct Sums {
     stacked: u64,
     cpu_twice: u64,
+    guessed_twice: u64,
     cards: u64,
     bandwidth: u64,
     caches: u64,
@@ -217,7 +218,8 @@ impl<'a> State<'a> {
         // Rounded as one sum: what is saved by nearness and charged as difference is the same.
         let misled = by_distance(sums.siblings + sums.misled) - siblings;
         let Sums { cards, bandwidth, caches, .. } = *sums;
-        Lost { cpu: sums.cpu_twice / 2, memory, siblings, cards, bandwidth, misled, caches }
+        let (cpu, guessed) = (sums.cpu_twice / 2, sums.guessed_twice / 2);
+        Lost { cpu, guessed, memory, siblings, cards, bandwidth, misled, caches }
     }
 
     fn load(&mut self, node: usize, held: Held) {
@@ -238,6 +240,7 @@ impl<'a> State<'a> {
         let after = NodeCost::of(own, problem.host.prefer_ht, &problem.rates, (micro, traffic, caches));
         sums.stacked = sums.stacked + after.stacked - before.stacked;
         sums.cpu_twice = sums.cpu_twice + after.cpu_twice - before.cpu_twice;
+        sums.guessed_twice = sums.guessed_twice + after.guessed_twice - before.guessed_twice;
         sums.cards = sums.cards + after.cards - before.cards;
         sums.bandwidth = sums.bandwidth + after.bandwidth - before.bandwidth;
         sums.caches = sums.caches + after.caches - before.caches;

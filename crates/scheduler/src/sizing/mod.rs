@@ -12,6 +12,10 @@
 //! virtual node from the start. What is there at power-on is spread over these nodes evenly
 //! ([`growing`]).
 //!
+//! Parts that no virtual socket but one of a single vCPU fits are avoided: a few nodes more are
+//! taken where each then has the same number of vCPUs, else each has an even number. Where neither
+//! can be, the plan warns.
+//!
 //! **Properties.** The parts add up to the VM. Each has at least a vCPU and memory, and a machine
 //! node of its own that would hold it, were the machine empty; where no division does, the nodes
 //! with CPUs share the VM, and the plan says so. Node numbers do not matter.
@@ -119,6 +123,15 @@ fn count_reason(host: &Host, shape: &Shape, may_grow: bool, parts: &Parts) -> Re
             by_memory = need(*by_memory),
             units = units_range(host, shape.policy.max_vcpus_per_node),
             sizes = memory_range(host),
+        ),
+        Why::Even { fewest } => format!(
+            "{fewest} would hold {vcpus} vCPUs and {memory}{largest}, in unlike parts that no virtual socket but one of \
+            a single vCPU fits; of {count} each has {}",
+            vcpus as usize / count.max(1)
+        ),
+        Why::Pairs => format!(
+            "fewest nodes that hold the VM{largest}; {vcpus} vCPUs do not divide evenly by them: an even number in each, \
+            so that virtual sockets have more than one vCPU"
         ),
         Why::MostVirtualNodes { nodes } => format!(
             "policy.placement = \"most_virtual_nodes\": as many as the {nodes} machine nodes with CPUs and \

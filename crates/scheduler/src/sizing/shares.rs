@@ -1,6 +1,6 @@
 //! The number of virtual nodes and the share of each.
 
-use crate::divide::{evenly, in_proportion};
+use crate::divide::{common_divisor, evenly, in_proportion};
 use crate::host::Host;
 use topology::Bytes;
 use vm::Shape;
@@ -28,6 +28,12 @@ pub(super) enum Why {
         by_cores: Option<usize>,
         by_memory: Option<usize>,
     },
+    /// More than the fewest that hold the VM, because these get the same number of vCPUs each.
+    Even {
+        fewest: usize,
+    },
+    /// The fewest that hold the VM, with an even number of vCPUs in each.
+    Pairs,
     MostVirtualNodes {
         nodes: usize,
     },
@@ -62,9 +68,45 @@ pub(super) fn by_rule(host: &Host, shape: &Shape) -> Parts {
         return Parts { shares, why: Why::MostVirtualNodes { nodes: rooms.len() } };
     }
     match (1..=most).find_map(|count| fit(&count)) {
-        Some(shares) => Parts { shares, why: fewest(&rooms, shape) },
+        Some(shares) => {
+            let as_fewest = || Parts { why: fewest(&rooms, shape), shares: shares.clone() };
+            even(&rooms, shape, &shares, most).unwrap_or_else(as_fewest)
+        }
         None => overflow(host, shape),
     }
+}
+
+/// What divides better than the fewest nodes that hold the VM, where their vCPUs have no common
+/// divisor: every virtual socket would be one vCPU. The same number of vCPUs on each of a few nodes
+/// more, less than twice as many; else an even number on each of as few.
+///
+/// Example: 32 vCPUs and 512 GiB on nodes of 24 cores and 96 GiB are 6, 6, 5, 5, 5, 5 on six nodes;
+/// on eight each has 4, and 64 GiB.
+fn even(rooms: &[Room], shape: &Shape, fewest: &[Share], most: usize) -> Option<Parts> {
+    let divisor = common_divisor(fewest.iter().map(|share| share.vcpus));
+    if divisor > 1 || fewest.iter().all(|share| share.vcpus == 1) {
+        return None;
+    }
+    let count = fewest.len();
+    let evenly_on = |count: usize| {
+        let is_even = (shape.vcpus as usize).is_multiple_of(count);
+        if is_even { even_fit(rooms, shape, count) } else { None }
+    };
+    if let Some(shares) = (count + 1..most.saturating_add(1).min(2 * count)).find_map(evenly_on) {
+        return Some(Parts { shares, why: Why::Even { fewest: count } });
+    }
+    let pairs = u64::from(shape.vcpus / 2);
+    if !shape.vcpus.is_multiple_of(2) || pairs < count as u64 {
+        return None;
+    }
+    let vcpus: Vec<u64> = evenly(pairs, count).into_iter().map(|pairs| 2 * pairs).collect();
+    let shares = with_memory(shape, &vcpus, &vec![u64::MAX; count]).filter(|shares| rooms_hold(rooms, shares));
+    let shares = shares.or_else(|| {
+        // Memory that the largest share would have more of than a node lies with the others.
+        let memory: Vec<u64> = rooms.iter().take(count).map(|room| room.memory).collect();
+        with_memory(shape, &vcpus, &memory).filter(|shares| rooms_hold(rooms, shares))
+    });
+    shares.map(|shares| Parts { shares, why: Why::Pairs })
 }
 
 /// Most parts of one a node: each holds at least one vCPU and one MiB, or one huge page.

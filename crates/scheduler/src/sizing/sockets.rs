@@ -39,7 +39,8 @@ fn undivided(host: &Host, shape: &Shape, shares: Vec<Share>) -> Sockets {
     }
     let Some(asked) = shape.policy.cores_per_socket else {
         let because = by_default(&shares, largest);
-        return sockets(shares, largest, because, None);
+        let warning = one_each(shape, &shares, largest);
+        return sockets(shares, largest, because, warning);
     };
     if largest.is_multiple_of(asked) {
         return sockets(shares, asked, "policy.cores_per_socket".to_owned(), None);
@@ -66,6 +67,21 @@ fn by_default(shares: &[Share], largest: u32) -> String {
         "a socket must not lie in two virtual nodes: the largest that divides them all"
     };
     because.to_owned()
+}
+
+/// What is to be said where every vCPU is a socket because the shares have no common divisor: a
+/// guest takes each to have a cache of its own, and some use two sockets only.
+fn one_each(shape: &Shape, shares: &[Share], largest: u32) -> Option<String> {
+    let count = u32::try_from(shares.len()).unwrap_or(u32::MAX);
+    if largest > 1 || shares.iter().all(|share| share.vcpus <= 1) {
+        return None;
+    }
+    let (less, more) = (shape.vcpus / count * count, (shape.vcpus / count + 1) * count);
+    Some(format!(
+        "{0} virtual sockets of one vCPU: {0} vCPUs in {count} virtual nodes have no common divisor, and a socket must \
+        not lie in two. A desktop Windows uses two sockets. {less} or {more} vCPUs would be a socket for each node",
+        shape.vcpus
+    ))
 }
 
 fn sockets(shares: Vec<Share>, per_socket: u32, because: String, warning: Option<String>) -> Sockets {

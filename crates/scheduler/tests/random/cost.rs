@@ -24,12 +24,29 @@ pub(crate) struct Scorer<'a> {
     pub(crate) clients: Vec<(f64, f64)>,
     /// What the guest was told between its clients, where the topology was given.
     pub(crate) told: Option<Vec<Vec<u32>>>,
+    /// Whether other VMs may be busy: half is counted as if they were.
+    others_may_be_busy: bool,
 }
 
 impl<'a> Scorer<'a> {
+    /// For the machine, without clients.
+    pub(crate) fn alone(case: &'a Case) -> Self {
+        Self { case, clients: Vec::new(), told: None, others_may_be_busy: true }
+    }
+
     pub(crate) fn new(case: &'a Case, plan: &Plan) -> Self {
         let size = |node: &vm::VirtualNode| (node.vcpus.len() as f64, node.memory.0 as f64 / MIB);
-        Self { case, clients: plan.topology.nodes.iter().map(size).collect(), told: None }
+        Self { clients: plan.topology.nodes.iter().map(size).collect(), ..Self::alone(case) }
+    }
+
+    /// Without what is lost only if other VMs are busy.
+    pub(crate) fn for_certain(&self) -> Self {
+        Self { clients: self.clients.clone(), told: self.told.clone(), others_may_be_busy: false, ..*self }
+    }
+
+    /// Whether some node lacks the memory of those who live there.
+    pub(crate) fn is_away(&self, homes: &[CpuHome]) -> bool {
+        self.ids().into_iter().any(|node| self.wanted(homes, node) > (self.available(node) / MIB).floor())
     }
 
     /// For the plan of a topology that was given.
@@ -95,7 +112,8 @@ impl<'a> Scorer<'a> {
             let beyond = (held + more - self.cores(node)).clamp(0.0, more);
             if self.case.spec.policy.prefer_ht { waiting } else { waiting + 0.7 * (beyond - waiting) }
         };
-        (lost(f64::from(self.case.occupancy.of(node).vcpus)) + lost(0.0)) / 2.0
+        let others = if self.others_may_be_busy { f64::from(self.case.occupancy.of(node).vcpus) } else { 0.0 };
+        (lost(others) + lost(0.0)) / 2.0
     }
 
     fn lost_to_siblings(&self, homes: &[CpuHome]) -> f64 {

@@ -43,7 +43,7 @@ fn mapped(case: &Case, topology: &VirtualTopology) -> Result<Plan, PlanError> {
 
 /// Cores and bytes that a node has for a virtual node that shall lose nothing there.
 fn room(case: &Case, node: NodeId) -> (u32, u64) {
-    let scorer = Scorer { case, clients: Vec::new(), told: None };
+    let scorer = Scorer::alone(case);
     let cores = scorer.cores(node) as u32;
     let reserve = case.machine.node(node).expect("a node").memory.0 / 32;
     (cores.saturating_sub(case.occupancy.of(node).vcpus), (scorer.available(node) as u64).saturating_sub(reserve) >> 20)
@@ -62,7 +62,7 @@ properties::properties! {
 
     #[test]
     fn the_topology_stays_and_every_client_has_a_home_with_room((case, topology) in arrival(1..=8, 5)) {
-        let scorer = Scorer { case: &case, clients: Vec::new(), told: None };
+        let scorer = Scorer::alone(&case);
         let available: f64 = case.machine.nodes.iter().map(|node| scorer.available(node.id)).sum();
         let needed: Bytes = topology.nodes.iter().map(|node| node.memory).sum();
         match mapped(&case, &topology) {

@@ -58,7 +58,7 @@ struct Arrival {
 /// What holds for every map: the topology is the one given, each virtual node has a home of nodes
 /// that may be used and have CPUs, all memory has a place, and no node gives more than it has.
 fn check(Arrival { case, topology, now }: &Arrival) -> Result<(), TestCaseError> {
-    let scorer = Scorer { case, clients: Vec::new(), told: None };
+    let scorer = Scorer::alone(case);
     let usable = |node: NodeId| case.machine.node(node).is_some_and(|node| node.allowed);
     let nodes = || case.machine.nodes.iter().map(|node| node.id).filter(|&node| usable(node));
     let available: f64 = nodes().map(|node| scorer.available(node)).sum();

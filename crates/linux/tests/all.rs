@@ -3,3 +3,4 @@
 mod hostile;
 mod memory_shapes;
 mod real_vms;
+mod who_is_qemu;

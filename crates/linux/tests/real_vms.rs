@@ -12,6 +12,7 @@ pub(crate) const TWO_NODES: &str = "-m 64 -smp 4 -object memory-backend-ram,id=m
                          -numa node,nodeid=0,cpus=0-1,memdev=m0 -numa node,nodeid=1,cpus=2-3,memdev=m1";
 
 /// A VM that never runs an instruction; it ends with the test.
+#[derive(Debug)]
 pub(crate) struct Paused(pub(crate) Child);
 
 impl Drop for Paused {

@@ -11,3 +11,4 @@ mod quoting;
 mod saved;
 mod tiny_guest;
 mod uefi;
+mod words;

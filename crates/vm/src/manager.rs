@@ -1,7 +1,7 @@
 //! Who started a VM, told by how its command line is written.
 
-use crate::qemu::options::{Options, value_of, values_of};
-use crate::qemu::{MONITOR, memory_id};
+use crate::qemu::options::Options;
+use crate::qemu::{MONITOR, OptionGroups, memory_id};
 use crate::stated::{HOMENODE_LIBVIRT_MARK, mark_of};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -59,25 +59,28 @@ pub struct Origin {
 impl Origin {
     /// Reads program and arguments.
     pub fn parse(arguments: &[String]) -> Self {
-        let id = value_of(arguments, "id").map(str::to_owned);
+        Self::of(&OptionGroups::of(arguments))
+    }
+
+    /// What options say.
+    pub fn of(groups: &OptionGroups<'_>) -> Self {
+        let arguments = groups.arguments();
+        let id = groups.text("id").map(str::to_owned);
         let proxmox = id.is_some()
             && (mentions(arguments, "/var/run/qemu-server/")
                 || mentions(arguments, "/run/qemu-server/")
                 || mentions(arguments, "/usr/share/qemu-server/"));
         let manager = if proxmox {
             Manager::Proxmox
-        } else if is_libvirt(arguments) {
-            behind_libvirt(arguments)
-        } else if is_homenode(arguments) {
+        } else if is_libvirt(groups) {
+            behind_libvirt(groups)
+        } else if is_homenode(groups) {
             Manager::Homenode
         } else {
             Manager::Unknown
         };
-        let by_homenode = manager == Manager::Homenode
-            || values_of(arguments, &["device"]).any(|device| {
-                let device = Options::parse(device, "driver");
-                device.get("id").and_then(mark_of) == Some(HOMENODE_LIBVIRT_MARK)
-            });
+        let marked = |device: &Options| device.get("id").and_then(mark_of) == Some(HOMENODE_LIBVIRT_MARK);
+        let by_homenode = manager == Manager::Homenode || groups.all("device").any(marked);
         Self { manager, id: id.filter(|_| proxmox), by_homenode }
     }
 }
@@ -87,17 +90,14 @@ fn mentions(arguments: &[String], text: &str) -> bool {
 }
 
 /// libvirt names its monitor `charmonitor` and its secret `masterKey0` in every version.
-fn is_libvirt(arguments: &[String]) -> bool {
-    let named_guest = value_of(arguments, "name").is_some_and(|name| name.starts_with("guest="));
+fn is_libvirt(groups: &OptionGroups<'_>) -> bool {
+    let named_guest = groups.texts("name").next().is_some_and(|name| name.starts_with("guest="));
+    let arguments = groups.arguments();
     named_guest && (mentions(arguments, "charmonitor") || mentions(arguments, "masterKey0"))
 }
 
-fn behind_libvirt(arguments: &[String]) -> Manager {
-    let maker = values_of(arguments, &["smbios"]).find_map(|value| {
-        let smbios = Options::parse(value, "");
-        smbios.get("manufacturer").map(str::to_owned)
-    });
-    match maker.as_deref() {
+fn behind_libvirt(groups: &OptionGroups<'_>) -> Manager {
+    match groups.all("smbios").find_map(|smbios| smbios.get("manufacturer")) {
         Some(maker) if maker.starts_with("OpenStack") => Manager::Openstack,
         Some("KubeVirt") => Manager::Kubevirt,
         _ => Manager::Libvirt,
@@ -105,9 +105,8 @@ fn behind_libvirt(arguments: &[String]) -> Manager {
 }
 
 /// By the names that homenode gives to memory and monitor.
-fn is_homenode(arguments: &[String]) -> bool {
+fn is_homenode(groups: &OptionGroups<'_>) -> bool {
     let first = memory_id(0);
-    let object = |value: &str| Options::parse(value, "qom-type").get("id").is_some_and(|id| id == first);
-    let monitor = |value: &str| Options::parse(value, "backend").get("id").is_some_and(|id| id == MONITOR);
-    values_of(arguments, &["object"]).any(object) && values_of(arguments, &["chardev"]).any(monitor)
+    groups.all("object").any(|object| object.get("id").is_some_and(|id| id == first))
+        && groups.all("chardev").any(|monitor| monitor.get("id") == Some(MONITOR))
 }

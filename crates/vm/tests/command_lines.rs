@@ -88,21 +88,89 @@ fn one_by_hand_with_nodes_that_nothing_is_said_about() {
 fn what_no_vm_has_is_doubted_before_any_work() {
     let parse = |words: String| CommandLine::parse(&words.split(' ').map(str::to_owned).collect::<Vec<_>>());
     let many = |count: usize, option: &str| format!("qemu-system-x86_64{}", format!(" {option}").repeat(count));
-    for smp in ["4294967295", "60000000", "4097", "2,sockets=65536,dies=65536,cores=4294967295", "1,maxcpus=99999999"] {
-        assert_eq!(parse(format!("qemu -smp {smp}")), Err(Doubt::Vcpus(smp.to_owned())));
+    for (smp, why) in [
+        ("4294967295", "cpus=4294967295"),
+        ("60000000", "cpus=60000000"),
+        ("4097", "cpus=4097"),
+        ("2,sockets=65536,dies=65536,cores=4294967295", "sockets=65536"),
+        ("1,maxcpus=99999999", "maxcpus=99999999"),
+        ("four", "cpus=four"),
+    ] {
+        assert_eq!(parse(format!("qemu-system-x86_64 -smp {smp}")), Err(Doubt::Vcpus(why.to_owned())));
     }
     assert_eq!(parse(many(6000, "-numa node,cpus=0-65535")), Err(Doubt::Nodes));
     assert_eq!(parse(many(128, "-numa node,cpus=0-4095")), Err(Doubt::VcpusOfNodes));
     let cpu = " -numa cpu,node-id=0".repeat(20_000);
-    assert_eq!(parse(format!("qemu -smp 1,maxcpus=4096 -numa node{cpu}")), Err(Doubt::VcpusOfNodes));
+    assert_eq!(parse(format!("qemu-system-x86_64 -smp 1,maxcpus=4096 -numa node{cpu}")), Err(Doubt::VcpusOfNodes));
     assert_eq!(parse(many(2000, "-object memory-backend-ram,id=a,size=1G")), Err(Doubt::Objects));
     let ranges = ",host-nodes=0-4095".repeat(50_000);
-    let backend =
-        parse(format!("qemu -object memory-backend-ram,id=a,size=1G{ranges}")).expect("a VM").backends.remove(0);
+    let backend = parse(format!("qemu-system-x86_64 -object memory-backend-ram,id=a,size=1G{ranges}"))
+        .expect("a VM")
+        .backends
+        .remove(0);
     assert_eq!(backend.host_nodes.len(), 1024);
     // The largest VM that there may be is none of them.
     let nodes: String = (0..128).map(|id| format!(" -numa node,cpus={}-{}", id * 32, id * 32 + 31)).collect();
-    assert_eq!(parse(format!("qemu -smp 4096{nodes}")).expect("a VM").nodes[&127].vcpus.len(), 32);
+    assert_eq!(parse(format!("qemu-system-x86_64 -smp 4096{nodes}")).expect("a VM").nodes[&127].vcpus.len(), 32);
+}
+
+#[test]
+fn what_cannot_be_read_is_unknown() {
+    let parse = |line: &str| CommandLine::parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+    for (line, why) in [
+        ("qemu-system-x86_64 -m lots", "m lots: no size that QEMU takes"),
+        ("qemu-kvm -object memory-backend-ram,id=a,size=1e3", "size 1e3: no size that QEMU takes"),
+        ("kvm -m 1G,maxmem=2X", "maxmem 2X: no size that QEMU takes"),
+    ] {
+        assert_eq!(parse(line).expect_err(line).to_string(), why);
+    }
+    let unread = |line: &str| parse(line).expect("a VM").unread;
+    assert!(unread("/opt/web -accel kvm -smp 2").is_some_and(|why| why.starts_with("it has no -m")));
+    assert_eq!(unread("/opt/web -accel kvm -smp 2 -M pc"), None);
+    let file = unread("kvm -m 1G -readconfig a.cfg").expect("unread");
+    assert!(file.starts_with("its options in a.cfg are unknown: "), "{file}");
+}
+
+/// What `-m` and its like say: memory at start and at most.
+fn memory(line: &str) -> (Option<Bytes>, Option<Bytes>) {
+    let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    let read = CommandLine::parse(&arguments).expect("a VM");
+    (read.unnamed_memory(), read.most_memory)
+}
+
+#[test]
+fn memory_is_what_the_last_word_says() {
+    let mib = |mib: u64| Some(Bytes::from_mib(mib));
+    let cases = [
+        ("kvm -m 32 -m 64", mib(64), None),
+        ("kvm -m size=32 -m slots=3,maxmem=1G -m 48", mib(48), mib(1024)),
+        ("kvm -m 32,maxmem=67108864,slots=1", mib(32), mib(64)), // bytes
+        ("kvm -m 64 -M q35,memory.size=32M", mib(64), None),
+        ("kvm -M q35,memory.size=0x2000000,memory.max-size=1G", mib(32), mib(1024)),
+        ("kvm -M q35,memory.size=48", Some(Bytes(8192)), None), // 48 bytes, in whole 8 KiB
+        ("kvm -m 0", mib(128), None),
+        ("kvm -m 1.5G", mib(1536), None),
+        ("kvm -append -m -m 64", mib(64), None),
+    ];
+    for (line, at_start, most) in cases {
+        assert_eq!(memory(line), (at_start, most), "{line}");
+    }
+}
+
+#[test]
+fn vcpus_that_no_node_names_are_in_the_first_and_old_nodes_share_memory() {
+    let read = |line: &str| {
+        let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        CommandLine::parse(&arguments).expect("a VM")
+    };
+    let partly = read("kvm -m 64 -smp 4 -numa node,cpus=1,memdev=a -numa node,cpus=0x2,memdev=b");
+    assert_eq!(nodes(&partly), [(vec![0, 1, 3], vec!["a"]), (vec![2], vec!["b"])]);
+    let old = read("kvm -m 70 -smp 2,sockets=2 -numa node -numa node");
+    let memory: Vec<Option<u64>> = old.nodes.values().map(|node| node.memory.map(Bytes::mib)).collect();
+    assert_eq!(memory, [Some(32), Some(38)]); // 35 is 4 x 8 MiB and 3; the last has 70 - 32
+    let said = read("kvm -m 70 -smp 2 -numa node,mem=0x10 -numa node,mem=54");
+    let memory: Vec<Option<u64>> = said.nodes.values().map(|node| node.memory.map(Bytes::mib)).collect();
+    assert_eq!(memory, [Some(16), Some(54)]);
 }
 
 /// The same command line, from what was read of it.
@@ -157,7 +225,8 @@ fn command_line() -> impl Strategy<Value = CommandLine> {
             };
             let vcpus = nodes * each;
             CommandLine {
-                vcpus: VcpuTopology { vcpus, most: vcpus, sockets: nodes, dies: 1, cores, threads },
+                vcpus: VcpuTopology { vcpus, most: vcpus, sockets: nodes, dies: 1, clusters: 1, cores, threads },
+                usual_memory: Some(Bytes::from_mib(128)),
                 backends,
                 nodes: (0..).zip(rows).map(node).collect(),
                 ..CommandLine::default()

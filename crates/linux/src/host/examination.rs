@@ -41,7 +41,8 @@ pub(super) fn complete(root: &Root, tracked: &Tracked, observed: &mut VmObservat
     if let [only] = &mut observed.clients[..]
         && only.memory.is_none()
     {
-        only.resident = resident(root, vm).map(|resident| resident.min(only.memory_size));
+        let most = if vm.unread.is_some() { Bytes(u64::MAX) } else { only.memory_size };
+        only.resident = resident(root, vm).map(|resident| resident.min(most));
     }
     observed.other_threads = other_threads(root, vm);
     observed.limits = Some(limits(root, tracked));
@@ -240,6 +241,10 @@ pub(super) fn unseen(hidden: Option<&str>, vms: &[VmObservation], tracked: &[&Ru
             &unreadable,
             format!("where the memory of {} is: only root may see it, or who has CAP_SYS_PTRACE", names.join(", ")),
         ));
+    }
+    for (vm, why) in tracked.iter().filter_map(|vm| Some((vm, vm.unread.as_ref()?))) {
+        let what = format!("{}: how many vCPUs and how much memory it has is unknown: {why}", vm.key.name);
+        unseen.push(of(&[&vm.key], what));
     }
     for vm in tracked.iter().filter(|vm| !vm.unplaced.is_empty()) {
         let (name, size) = (&vm.key.name, vm.unplaced.iter().map(Region::size).sum::<Bytes>());

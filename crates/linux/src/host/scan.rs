@@ -94,7 +94,8 @@ impl Scan {
         Ok(candidates)
     }
 
-    /// Whether a process that is not called QEMU is one. A VM of another program is remembered.
+    /// Whether a process that is not called QEMU is one, by its file and its descriptors. A VM of
+    /// another program is remembered.
     fn by_descriptors(
         &mut self,
         root: &Root,
@@ -104,6 +105,9 @@ impl Scan {
         looked_through: &mut usize,
     ) -> Result<bool, LinuxError> {
         *looked_through += 1;
+        if kvm::runs_qemus_file(root, pid) {
+            return Ok(true);
+        }
         let share = owners.of_process(root, pid).and_then(|(_, share)| share);
         if !shares.suffices(share, Work::New) || !shares.charge(share, || kvm::has_vm(root, pid))? {
             return Ok(false);

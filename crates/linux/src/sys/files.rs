@@ -3,6 +3,9 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::time::Duration;
 use topology::Bytes;
 
@@ -23,6 +26,41 @@ pub const OPEN_NO_LINK: i32 = libc::O_NOFOLLOW;
 
 /// Flag for opening a file: waits for nobody at the other end of a pipe (open(2)).
 pub const OPEN_NO_WAIT: i32 = libc::O_NONBLOCK;
+
+/// Finds a file as a process sees it whose root directory is `root`: links in the path never lead
+/// out of that, and `/proc/PID/root` and its like are not followed (`RESOLVE_IN_ROOT` of openat2(2),
+/// Linux 5.6). With `at_hand` only what the kernel knows without asking a file system
+/// (`RESOLVE_CACHED`, Linux 5.12): no path makes this wait.
+///
+/// # Errors
+/// There is none, or it is not at hand.
+pub fn find_in(root: &Path, path: &Path, at_hand: bool) -> io::Result<File> {
+    const RESOLVE_NO_MAGICLINKS: u64 = 0x02;
+    const RESOLVE_IN_ROOT: u64 = 0x10;
+    const RESOLVE_CACHED: u64 = 0x20;
+    let root = File::options().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(root)?;
+    let resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | if at_hand { RESOLVE_CACHED } else { 0 };
+    let how = [(libc::O_PATH | libc::O_CLOEXEC) as u64, 0, resolve];
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: `path` is a C string and `how` is open_how(2): three numbers of 64 bits, with their
+    // size. The kernel reads both.
+    let found =
+        unsafe { libc::syscall(libc::SYS_openat2, root.as_raw_fd(), path.as_ptr(), how.as_ptr(), size_of_val(&how)) };
+    super::checked(found)?;
+    // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
+    Ok(File::from(unsafe { OwnedFd::from_raw_fd(found as i32) }))
+}
+
+/// Opens what was found for reading. A pipe or a device is never opened.
+///
+/// # Errors
+/// It is no regular file, or may not be read.
+pub fn open_regular(found: &File) -> io::Result<File> {
+    if !found.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+    }
+    File::options().read(true).custom_flags(OPEN_NO_WAIT).open(format!("/proc/self/fd/{}", found.as_raw_fd()))
+}
 
 /// Major and minor number of a device, from the number that stat(2) gives.
 pub fn device_numbers(device: u64) -> (u32, u32) {

@@ -28,8 +28,8 @@ pub use affinity::{AffinityOfThreads, affinity, set_affinity, thread_id};
 pub use clock::{since_boot_ns, thread_cpu_ns};
 pub use descriptors::{close_standard_streams, receive_descriptor, send_descriptor};
 pub use files::{
-    OPEN_NO_LINK, OPEN_NO_WAIT, device_numbers, free_space, memory_file, raise_open_files, try_lock, wait_readable,
-    wide_pipe, write_back_all,
+    OPEN_NO_LINK, OPEN_NO_WAIT, device_numbers, find_in, free_space, memory_file, open_regular, raise_open_files,
+    try_lock, wait_readable, wide_pipe, write_back_all,
 };
 pub use guest_root::{ask_all_to_end, go_to_root, mount_disk, set_host_name, show_directory};
 pub use init::{load_module, map_allocations_of, mount, power_off};

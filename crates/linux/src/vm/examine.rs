@@ -1,5 +1,6 @@
 //! One process, examined: is it a VM, and what kind?
 
+use super::config_files;
 use super::huge_pages;
 use super::kvm::{self, Evidence};
 use super::owner;
@@ -10,13 +11,15 @@ use crate::error::{LinuxError, is_short_of_resources, read_text};
 use crate::proc_text::{stat_field, status_amount};
 use crate::root::Root;
 use ::vm::qemu::{
-    Backend, CommandLine, GuestCaches, GuestCpus, NumaNode, VcpuTopology, has_qemus_options, is_qemu, qmp_socket,
+    Backend, CommandLine, GuestCaches, GuestCpus, NumaNode, OptionGroups, VcpuTopology, has_qemus_options, is_qemu,
+    qmp_socket,
 };
 use ::vm::spec::FarMemory;
 use ::vm::{Manager, Origin};
 use scheduler::{ClientId, GuestMachine, VmKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
+use std::iter;
 use topology::limits::LONGEST_COMMAND_LINE;
 use topology::{Bytes, NodeSet};
 
@@ -83,30 +86,41 @@ impl RunningVm {
         let first = FirstWords::read(root, pid)?;
         let words = first.words();
         let named = words.first().is_some_and(|program| is_qemu(program));
-        let like_qemu = named || has_qemus_options(&words);
+        let like_qemu = named || has_qemus_options(&words) || kvm::runs_qemus_file(root, pid);
         if !like_qemu && (!first.go_on() || !has_qemus_options(&arguments(root, pid)?)) {
             return Ok(None);
         }
         // Before all of its words are read: there may be a MiB of them.
         let evidence = kvm::evidence(root, pid)?;
-        match evidence {
-            Evidence::Kvm | Evidence::Program => {}
-            Evidence::Hidden if named => {}
-            Evidence::None if named => return Err(LinuxError::NotQemu { pid }),
-            Evidence::Hidden | Evidence::None => return Ok(None),
+        if evidence == Evidence::None && !has_qemus_options(&words) && !first.go_on() {
+            return if named { Err(LinuxError::NotQemu { pid }) } else { Ok(None) };
         }
         let arguments = arguments(root, pid)?;
+        let status = read_text(&root.process(pid, "status")).unwrap_or_default();
+        let groups = OptionGroups::with_files(&arguments, &mut |file| config_files::read(root, pid, &status, file));
         let doubtful = |why: String| LinuxError::Doubtful { pid, why };
-        let command = CommandLine::parse(&arguments).map_err(|doubt| doubtful(doubt.to_string()))?;
+        let command = match CommandLine::of(&groups) {
+            Ok(command) => command,
+            // Nobody knows that it is QEMU.
+            Err(_) if !named && matches!(evidence, Evidence::Hidden | Evidence::None) => return Ok(None),
+            Err(doubt) => return Err(doubtful(doubt.to_string())),
+        };
         let threads = VmThreads::read(root, pid, &command.vcpus_at_start().collect::<Vec<_>>())?;
         if threads.vcpus.is_empty() && is_launcher(root, pid, &command, &threads) {
             return Ok(None);
         }
-        let status = read_text(&root.process(pid, "status")).unwrap_or_default();
         let mapped = status_amount(&status, "VmSize:");
+        let has_vcpus = matches!(threads.evidence, VcpuEvidence::Names | VcpuEvidence::OneForAll);
         let has_guest = !threads.vcpus.is_empty() || mapped.is_some_and(|mapped| mapped >= memory(&command));
-        if evidence == Evidence::Program && !has_guest && !kvm::has_vm(root, pid)? {
-            return Err(LinuxError::NoGuest { pid });
+        match evidence {
+            Evidence::Kvm => {}
+            Evidence::Program if has_guest || kvm::has_vm(root, pid)? => {}
+            Evidence::Program => return Err(LinuxError::NoGuest { pid }),
+            Evidence::Hidden if named || has_vcpus => {}
+            Evidence::None if has_vcpus || has_guests_memory(root, pid, &command) => {}
+            Evidence::Hidden => return Ok(None),
+            Evidence::None if named => return Err(LinuxError::NotQemu { pid }),
+            Evidence::None => return Ok(None),
         }
         // Without permission to look at its address space its memory stays unknown; the rest is as
         // good.
@@ -114,13 +128,13 @@ impl RunningVm {
         let maps = maps.as_deref().map_err(|_| UnknownMemory::Unreadable);
         let name = command.name.as_deref().map_or_else(|| format!("pid {pid}"), topology::input::name);
         let key = VmKey { name, pid, started: started_ticks(root, pid)? };
-        let origin = Origin::parse(&arguments);
+        let origin = Origin::of(&groups);
         let Blocks { mut clients, unplaced, left_over } = blocks(root, &command, &threads, &maps);
         clients.iter_mut().for_each(|client| client.spread_over = spread_over(&command, client));
         if !origin.by_homenode {
             clients.iter_mut().for_each(|client| client.chosen_nodes = chosen_nodes(&command, client));
         }
-        let monitor = (origin.manager == Manager::Unknown).then(|| qmp_socket(&arguments)).flatten();
+        let monitor = (origin.manager == Manager::Unknown).then(|| qmp_socket(&groups)).flatten();
         Ok(Some(Self {
             key,
             monitor,
@@ -129,7 +143,7 @@ impl RunningVm {
             owner_uid: owner::of(&status),
             unverified: evidence == Evidence::Hidden,
             mapped,
-            guest: guest(&command, &arguments),
+            guest: guest(&command, &groups),
             vhost_client: vhost_client(&command, &clients),
             clients,
             threads,
@@ -141,6 +155,7 @@ impl RunningVm {
             confidential: command.confidential.clone(),
             stated: command.stated.clone(),
             locked: command.locked,
+            unread: command.unread.clone(),
         }))
     }
 
@@ -166,6 +181,11 @@ impl RunningVm {
     }
 }
 
+/// Whether it has mapped what its words say of its guest's memory.
+fn has_guests_memory(root: &Root, pid: u32, command: &CommandLine) -> bool {
+    read_text(&root.process(pid, "maps")).is_ok_and(|maps| regions::has_a_block(command, &maps))
+}
+
 /// Whether a QEMU without any vCPU thread is one that only starts another: it waits until that is
 /// up, or is a child that has yet to become another program.
 fn is_launcher(root: &Root, pid: u32, command: &CommandLine, threads: &VmThreads) -> bool {
@@ -178,11 +198,11 @@ fn is_launcher(root: &Root, pid: u32, command: &CommandLine, threads: &VmThreads
     few && (command.daemonizes || is_child() == Some(true))
 }
 
-fn guest(command: &CommandLine, arguments: &[String]) -> GuestMachine {
+fn guest(command: &CommandLine, groups: &OptionGroups<'_>) -> GuestMachine {
     let VcpuTopology { sockets, dies, cores, threads, .. } = command.vcpus;
     let row = |node: &NumaNode| (node.id, node.distances.clone());
     let distances = command.nodes.values().filter(|node| !node.distances.is_empty()).map(row).collect();
-    let cpus = GuestCpus { sockets, dies, cores, threads, caches: GuestCaches::of(arguments) };
+    let cpus = GuestCpus { sockets, dies, cores, threads, caches: GuestCaches::of(groups) };
     GuestMachine { cpus, distances }
 }
 
@@ -232,6 +252,12 @@ struct Blocks {
 }
 
 fn blocks(root: &Root, command: &CommandLine, threads: &VmThreads, maps: &Result<&str, UnknownMemory>) -> Blocks {
+    if let Some(why) = &command.unread {
+        let vcpus = threads.vcpus.iter().map(|thread| thread.index).collect();
+        let unknown = iter::once(Err(UnknownMemory::Unread { why: why.clone() }));
+        let clients = vec![client(0, None, vcpus, Bytes(0), unknown, threads)];
+        return Blocks { clients, unplaced: Vec::new(), left_over: Vec::new() };
+    }
     // Most VMs have no file behind their memory: then nobody needs to know what is mounted.
     let mut mounts = None;
     let is_pool = |device: &str| mounts.get_or_insert_with(|| huge_pages::Mounts::read(root)).is_pool(device);

@@ -4,6 +4,7 @@
 //! All of it comes from `/proc` and from QEMU's command line, so that it works for VMs that
 //! somebody else started and whose monitor somebody else holds.
 
+mod config_files;
 mod examine;
 mod huge_pages;
 pub(crate) mod kvm;
@@ -70,6 +71,8 @@ pub struct RunningVm {
     pub monitor: Option<PathBuf>,
     /// What its spec states to whoever balances it.
     pub stated: Stated,
+    /// Why its vCPUs, virtual nodes and memory are unknown, as a sentence, where they are.
+    pub unread: Option<String>,
     /// All of its memory is locked (`-overcommit mem-lock=on`, `-realtime mlock=on`).
     pub locked: bool,
 }

@@ -34,7 +34,7 @@ pub(crate) fn vcpu_topology(topology: &VirtualTopology) -> VcpuTopology {
     let most = topology.nodes.iter().map(|node| node.vcpus.len()).sum::<usize>() as u32;
     let vcpus = if grows_vcpus(topology) { 1 } else { most };
     let VirtualTopology { sockets, dies_per_socket: dies, threads_per_core: threads, .. } = *topology;
-    VcpuTopology { vcpus, most, sockets, dies, cores: topology.cores_per_socket / dies.max(1), threads }
+    VcpuTopology { vcpus, most, sockets, dies, clusters: 1, cores: topology.cores_per_socket / dies.max(1), threads }
 }
 
 fn grows_vcpus(topology: &VirtualTopology) -> bool {

@@ -2,7 +2,10 @@
 //! program.
 
 use super::Doubt;
-use super::options::{Options, memory_size, value_of, values_of};
+use super::machine_types;
+use super::option_groups::OptionGroups;
+use super::options::Options;
+use super::sizes::{guest_size, is_yes, memory_size, number};
 use super::vcpu_topology::VcpuTopology;
 use crate::Stated;
 use serde::Serialize;
@@ -73,8 +76,10 @@ pub struct CommandLine {
     pub name: Option<String>,
     /// `-uuid`.
     pub uuid: Option<String>,
-    /// Size at start (`-m`).
+    /// Size at start, where it is said (`-m`, `-machine memory.size=`).
     pub memory: Option<Bytes>,
+    /// The same of a machine of its type where it is not said; `None`: unknown.
+    pub usual_memory: Option<Bytes>,
     /// vCPUs (`-smp`).
     pub vcpus: VcpuTopology,
     /// vCPUs that it starts with beyond those that `-smp` counts: devices of their own (`-device
@@ -107,70 +112,88 @@ pub struct CommandLine {
     /// The virtual nodes of its NICs whose packets a thread of the kernel moves (vhost): `None` for
     /// one that names none.
     pub vhost_nodes: BTreeSet<Option<u32>>,
+    /// Why its vCPUs, virtual nodes and memory are unknown, as a sentence, whatever else is said here:
+    /// options stand in a file that cannot be read, or its machine type decides.
+    pub unread: Option<String>,
 }
 
 /// The words of the first device whose id has a mark: as `homenode run` writes it, or as libvirt
 /// hands it on.
-fn stated(arguments: &[String]) -> Stated {
-    let of_device = |value: &str| Stated::from_id(Options::parse(value, "backend").get("id")?);
-    values_of(arguments, &["chardev", "device"]).find_map(of_device).unwrap_or_default()
+fn stated(groups: &OptionGroups<'_>) -> Stated {
+    let mut devices = groups.all("chardev").chain(groups.all("device"));
+    devices.find_map(|device| Stated::from_id(device.get("id")?)).unwrap_or_default()
 }
 
 impl CommandLine {
-    /// Reads program and arguments. What it does not know it leaves out.
+    /// Reads program and arguments, without the files that they may name.
     ///
     /// # Errors
-    /// No VM has such a command line: it is not worth the work.
+    /// As [`of`](Self::of).
     pub fn parse(arguments: &[String]) -> Result<Self, Doubt> {
-        let mut this = Self {
-            name: value_of(arguments, "name").and_then(guest_name),
-            uuid: value_of(arguments, "uuid").map(str::to_owned),
-            memory: value_of(arguments, "m")
-                .and_then(|value| memory_size(Options::parse(value, "size").get("size")?, Bytes::MIB)),
-            vcpus: VcpuTopology::parse(value_of(arguments, "smp").unwrap_or("1"))?,
-            main_backend: values_of(arguments, &["machine", "M"])
-                .find_map(|value| Options::parse(value, "type").get("memory-backend").map(str::to_owned)),
-            most_memory: value_of(arguments, "m")
-                .and_then(|value| memory_size(Options::parse(value, "size").get("maxmem")?, Bytes::MIB)),
-            locked: is_locked(arguments),
-            stated: stated(arguments),
-            daemonizes: arguments.iter().any(|argument| matches!(argument.as_str(), "-daemonize" | "--daemonize")),
-            vhost_nodes: super::nics::vhost_nodes(arguments),
-            ..Self::default()
-        };
-        let objects = values_of(arguments, &["object", "device", "netdev"]).filter(|value| is_counted(value)).count();
-        if objects > MOST_OBJECTS {
+        Self::of(&OptionGroups::of(arguments))
+    }
+
+    /// What options say. What it does not know it leaves out.
+    ///
+    /// # Errors
+    /// No VM has such a command line: it is not worth the work, or QEMU would take none such.
+    pub fn of(groups: &OptionGroups<'_>) -> Result<Self, Doubt> {
+        let is_counted = |options: &&Options| options.mention(&["memory", "memdev", "vfio", "vdpa"]);
+        let objects = ["object", "device", "netdev"].into_iter().flat_map(|group| groups.all(group));
+        if objects.filter(is_counted).count() > MOST_OBJECTS {
             return Err(Doubt::Objects);
         }
-        for value in values_of(arguments, &["object"]) {
-            this.read_object(&Options::parse(value, "qom-type"));
+        let machine = groups.one("machine", "type");
+        let mut this = Self {
+            name: groups.one("name", "guest").filter(|name| !name.is_empty()).map(str::to_owned),
+            uuid: groups.text("uuid").map(str::to_owned),
+            memory: memory_at_start(groups)?,
+            usual_memory: machine_types::usual_memory(machine, groups.program()),
+            vcpus: VcpuTopology::of(
+                |part| groups.one("machine", &format!("smp.{part}")),
+                machine_types::prefers_sockets(machine),
+            )?,
+            main_backend: groups.one("machine", "memory-backend").map(str::to_owned),
+            most_memory: most_memory(groups)?,
+            locked: is_locked(groups),
+            stated: stated(groups),
+            daemonizes: groups.has("daemonize"),
+            vhost_nodes: super::nics::vhost_nodes(groups),
+            unread: groups.unread().map(ToString::to_string),
+            ..Self::default()
+        };
+        for object in groups.all("object") {
+            this.read_object(object)?;
         }
-        this.read_nodes(arguments)?;
-        for value in values_of(arguments, &["device"]) {
-            this.read_device(&Options::parse(value, "driver"));
+        this.read_nodes(groups)?;
+        for device in groups.all("device") {
+            this.read_device(device);
         }
-        for value in values_of(arguments, &["netdev"]) {
-            let netdev = Options::parse(value, "type");
-            if netdev.get("type") == Some("vhost-vdpa") {
-                this.passed_through.push(netdev.get("vhostdev").unwrap_or("vhost-vdpa").to_owned());
-            }
+        for netdev in groups.all("netdev").filter(|netdev| netdev.get("type") == Some("vhost-vdpa")) {
+            this.passed_through.push(netdev.get("vhostdev").unwrap_or("vhost-vdpa").to_owned());
+        }
+        if this.makes_a_block() && this.memory.or(this.usual_memory).is_none() {
+            this.unread = Some("it has no -m, and what its machine type has without one is not known".to_owned());
         }
         Ok(this)
     }
 
-    fn read_object(&mut self, object: &Options) {
-        let Some(kind) = object.get("qom-type") else { return };
+    fn read_object(&mut self, object: &Options) -> Result<(), Doubt> {
+        let Some(kind) = object.get("qom-type") else { return Ok(()) };
         if matches!(kind, "sev-guest" | "sev-snp-guest" | "tdx-guest") {
             self.confidential = Some(kind.to_owned());
         }
-        let (Some(id), Some(size)) = (object.get("id"), object.get("size").and_then(bytes)) else { return };
         let path = || object.get("mem-path").unwrap_or_default().to_owned();
         let kind = match kind {
             "memory-backend-ram" => BackendKind::Anonymous,
             "memory-backend-memfd" => BackendKind::Memfd { huge: object.is_on("hugetlb") },
             "memory-backend-file" => BackendKind::File { path: path() },
-            _ => return,
+            // POSIX shared memory, which the kernel names so.
+            "memory-backend-shm" => BackendKind::File { path: "/dev/shm/".to_owned() },
+            _ => return Ok(()),
         };
+        let (Some(id), Some(size)) = (object.get("id"), object.get("size")) else { return Ok(()) };
+        let size = bytes(size).ok_or_else(|| Doubt::Size { option: "size", text: size.to_owned() })?;
         self.backends.push(Backend {
             id: id.to_owned(),
             kind,
@@ -181,12 +204,17 @@ impl CommandLine {
             prealloc: object.is_on("prealloc"),
             prealloc_threads: object.number("prealloc-threads"),
         });
+        Ok(())
     }
 
-    fn read_nodes(&mut self, arguments: &[String]) -> Result<(), Doubt> {
-        let (mut said, mut named) = (false, 0);
-        for value in values_of(arguments, &["numa"]) {
-            let numa = Options::parse(value, "type");
+    fn read_nodes(&mut self, groups: &OptionGroups<'_>) -> Result<(), Doubt> {
+        let mut named = 0;
+        // Each vCPU is in one node: together they name no more than there may be.
+        let mut count = |more: usize| {
+            named += more;
+            if named > MOST_VCPUS as usize { Err(Doubt::VcpusOfNodes) } else { Ok(()) }
+        };
+        for numa in groups.all("numa") {
             match numa.get("type") {
                 Some("node") => {
                     let id = numa.number("nodeid").unwrap_or(self.nodes.len() as u32);
@@ -195,16 +223,15 @@ impl CommandLine {
                     }
                     let node = self.nodes.entry(id).or_insert_with(|| NumaNode { id, ..NumaNode::default() });
                     for cpus in numa.all("cpus").map(range) {
-                        // Each vCPU is in one node: together they name no more than there may be.
-                        named += cpus.clone().count();
-                        if named > MOST_VCPUS as usize {
-                            return Err(Doubt::VcpusOfNodes);
-                        }
+                        count(cpus.clone().count())?;
                         node.vcpus.extend(cpus);
                     }
-                    said |= !node.vcpus.is_empty();
                     node.backends.extend(numa.get("memdev").map(str::to_owned));
-                    node.memory = numa.get("mem").and_then(|text| memory_size(text, Bytes::MIB));
+                    let size = |text: &str| {
+                        memory_size(text, Bytes::MIB)
+                            .ok_or_else(|| Doubt::Size { option: "mem", text: text.to_owned() })
+                    };
+                    node.memory = numa.get("mem").map(size).transpose()?;
                 }
                 Some("dist") => {
                     let (to, value) = (numa.number("dst"), numa.number("val"));
@@ -214,12 +241,8 @@ impl CommandLine {
                     }
                 }
                 Some("cpu") => {
-                    said = true;
                     let vcpus: Vec<u32> = self.vcpus.matching(|id| numa.number(id)).collect();
-                    named += vcpus.len().max(1);
-                    if named > MOST_VCPUS as usize {
-                        return Err(Doubt::VcpusOfNodes);
-                    }
+                    count(vcpus.len().max(1))?;
                     if let Some(node) = numa.number("node-id").and_then(|id| self.nodes.get_mut(&id)) {
                         node.vcpus.extend(vcpus);
                     }
@@ -227,10 +250,37 @@ impl CommandLine {
                 _ => {}
             }
         }
-        if !said {
+        if self.nodes.values().all(|node| node.vcpus.is_empty()) {
             self.spread_sockets();
+        } else {
+            self.place_others();
         }
+        self.divide_memory();
         Ok(())
+    }
+
+    /// vCPUs that no node names are in the first (`numa_cpu_pre_plug`, which says so as a warning).
+    fn place_others(&mut self) {
+        let named: BTreeSet<u32> = self.nodes.values().flat_map(|node| node.vcpus.iter().copied()).collect();
+        let others = (0..self.vcpus.most).filter(|vcpu| !named.contains(vcpu));
+        if let Some(first) = self.nodes.values_mut().next() {
+            first.vcpus.extend(others);
+        }
+    }
+
+    /// QEMU before 5.2 divides memory of which no node says anything: parts of whole 8 MiB, and the
+    /// last has the rest.
+    fn divide_memory(&mut self) {
+        let said = |node: &NumaNode| node.memory.is_some() || !node.backends.is_empty();
+        let (Some(all), count) = (self.memory.or(self.usual_memory), self.nodes.len() as u64) else { return };
+        if count < 2 || self.nodes.values().any(said) {
+            return;
+        }
+        let part = Bytes(all.0 / count / (8 << 20) * (8 << 20));
+        self.nodes.values_mut().for_each(|node| node.memory = Some(part));
+        if let Some(mut last) = self.nodes.last_entry() {
+            last.get_mut().memory = Some(Bytes(all.0 - part.0 * (count - 1)));
+        }
     }
 
     /// Without a word about vCPUs QEMU gives its nodes virtual sockets in turn.
@@ -277,11 +327,15 @@ impl CommandLine {
     }
 
     /// Size of the block of memory that QEMU makes by itself: where neither `-machine
-    /// memory-backend=` nor a virtual node names a backend for it. Without `-m` QEMU takes 128 MiB.
+    /// memory-backend=` nor a virtual node names a backend for it.
     pub fn unnamed_memory(&self) -> Option<Bytes> {
+        self.memory.or(self.usual_memory).filter(|_| self.makes_a_block())
+    }
+
+    fn makes_a_block(&self) -> bool {
         let is_device = |id: &String| self.memory_devices.contains(id);
         let named = self.nodes.values().any(|node| node.backends.iter().any(|id| !is_device(id)));
-        (self.main_backend.is_none() && !named).then(|| self.memory.unwrap_or(USUAL_MEMORY))
+        self.main_backend.is_none() && !named
     }
 
     /// The backends of the guest's own memory: others are shared with other programs, or nobody
@@ -309,33 +363,36 @@ impl CommandLine {
     }
 }
 
-/// Whether an object or a device is one of those that are kept.
-fn is_counted(value: &str) -> bool {
-    ["memory", "memdev", "vfio", "vdpa"].iter().any(|kind| value.contains(kind))
-}
-
-/// Memory of a VM of which nobody says how much it has.
-const USUAL_MEMORY: Bytes = Bytes::from_mib(128);
-
 /// A size of an object: bytes where it has no unit.
 fn bytes(text: &str) -> Option<Bytes> {
     memory_size(text, Bytes(1))
 }
 
-/// `NAME`, `guest=NAME`, each with more options behind a comma; a comma in the name is doubled.
-fn guest_name(value: &str) -> Option<String> {
-    let name = Options::parse(value, "guest").get("guest")?.to_owned();
-    (!name.is_empty()).then_some(name)
+/// What `-m` says counts more than `-machine memory.size=`, which counts bytes. Zero says nothing.
+fn memory_at_start(groups: &OptionGroups<'_>) -> Result<Option<Bytes>, Doubt> {
+    let read = |option: &'static str, text: Option<&str>, size: fn(&str) -> Option<Bytes>| {
+        let Some(text) = text else { return Ok(None) };
+        let size = size(text).ok_or_else(|| Doubt::Size { option, text: text.to_owned() })?;
+        // QEMU rounds it up to whole pages of the largest of small ones.
+        Ok(Some(Bytes(size.0.saturating_add(8191) / 8192 * 8192)).filter(|size| size.0 > 0))
+    };
+    let said = read("m", groups.one("memory", "size"), guest_size)?;
+    let of_machine = read("machine memory.size", groups.one("machine", "memory.size"), bytes)?;
+    Ok(said.or(of_machine))
 }
 
-fn is_locked(arguments: &[String]) -> bool {
-    let on = |option: &str, key: &str| {
-        values_of(arguments, &[option]).any(|value| {
-            let options = Options::parse(value, "");
-            options.is_on(key)
-        })
+/// `maxmem` of `-m` and `memory.max-size` of `-machine` count bytes.
+fn most_memory(groups: &OptionGroups<'_>) -> Result<Option<Bytes>, Doubt> {
+    let text = groups.one("memory", "maxmem").or_else(|| groups.one("machine", "memory.max-size"));
+    text.map(|text| bytes(text).ok_or_else(|| Doubt::Size { option: "maxmem", text: text.to_owned() })).transpose()
+}
+
+fn is_locked(groups: &OptionGroups<'_>) -> bool {
+    let says = |option: &str, key: &str| {
+        let last = groups.all(option).filter_map(|options| options.get(key)).last();
+        last.is_some_and(|said| is_yes(said) || said == "on-fault")
     };
-    on("overcommit", "mem-lock") || on("realtime", "mlock")
+    says("overcommit", "mem-lock") || says("realtime", "mlock")
 }
 
 fn node_set(object: &Options) -> NodeSet {
@@ -347,8 +404,8 @@ fn node_set(object: &Options) -> NodeSet {
 /// `3`, `0-3`.
 fn range(text: &str) -> std::ops::RangeInclusive<u32> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
-    match (first.trim().parse(), last.trim().parse::<u32>()) {
-        (Ok(first), Ok(last)) if last < MOST_VCPUS => first..=last,
+    match (number(first), number(last)) {
+        (Some(first), Some(last)) if last < MOST_VCPUS => first..=last,
         _ => std::ops::RangeInclusive::new(1, 0),
     }
 }

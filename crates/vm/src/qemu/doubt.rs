@@ -14,8 +14,16 @@ use topology::limits::{MOST_OBJECTS, MOST_VCPUS, MOST_VIRTUAL_NODES};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Doubt {
     /// `-smp`.
-    #[error("-smp {}: more than {MOST_VCPUS} vCPUs, sockets or threads", excerpt(.0))]
+    #[error("-smp {}: no number, or more than {MOST_VCPUS} vCPUs, sockets or threads", excerpt(.0))]
     Vcpus(String),
+    /// An option whose value is a size.
+    #[error("{option} {}: no size that QEMU takes", excerpt(text))]
+    Size {
+        /// The option, or its key.
+        option: &'static str,
+        /// Its value.
+        text: String,
+    },
     /// `-numa node`.
     #[error("more than {MOST_VIRTUAL_NODES} virtual nodes")]
     Nodes,

@@ -1,6 +1,8 @@
 //! What a guest is told of its CPUs and last-level caches (`-smp`, `-cpu`).
 
-use super::options::value_of;
+use super::option_groups::OptionGroups;
+use super::options::Options;
+use super::sizes::is_yes;
 use serde::{Deserialize, Serialize};
 
 /// What a guest is told of its CPUs.
@@ -34,12 +36,11 @@ pub enum GuestCaches {
 
 impl GuestCaches {
     /// What QEMU's arguments say: `-cpu host,host-cache-info=on`, `-cpu host,l3-cache=off`.
-    pub fn of(arguments: &[String]) -> Self {
-        let cpu = value_of(arguments, "cpu").unwrap_or_default();
-        let says = |word: &str| cpu.split(',').any(|part| part == word);
-        match (says("host-cache-info=on"), says("l3-cache=off")) {
+    pub fn of(groups: &OptionGroups<'_>) -> Self {
+        let cpu = Options::parse(groups.text("cpu").unwrap_or_default(), "model");
+        match (cpu.is_on("host-cache-info"), cpu.get("l3-cache").is_none_or(is_yes)) {
             (true, _) => Self::Passthrough,
-            (false, true) => Self::Disabled,
+            (false, false) => Self::Disabled,
             _ => Self::OnePerDie,
         }
     }
@@ -51,9 +52,9 @@ mod tests {
 
     #[test]
     fn caches_are_what_the_cpu_is_told() {
-        let of = |cpu: &str| GuestCaches::of(&["qemu", "-cpu", cpu].map(str::to_owned));
+        let of = |cpu: &str| GuestCaches::of(&OptionGroups::of(&["qemu", "-cpu", "x", "-cpu", cpu].map(str::to_owned)));
         assert_eq!(of("host,migratable=off,host-cache-info=on"), GuestCaches::Passthrough);
         assert_eq!(of("qemu64,l3-cache=off"), GuestCaches::Disabled);
-        assert_eq!((of("host"), GuestCaches::of(&[])), (GuestCaches::OnePerDie, GuestCaches::OnePerDie));
+        assert_eq!((of("host"), of("host,host-cache-info=off")), (GuestCaches::OnePerDie, GuestCaches::OnePerDie));
     }
 }

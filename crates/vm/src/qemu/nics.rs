@@ -1,23 +1,20 @@
 //! Which virtual node a NIC is on: that of the host bridge (`pxb`) that its bus hangs below.
 
-use super::options::{Options, values_of};
+use super::option_groups::OptionGroups;
+use super::options::Options;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Bridges between a NIC and its host bridge: more are a ring.
 const DEEPEST: usize = 16;
 
 /// Of each NIC whose packets the kernel moves (`vhost=on`), the virtual node.
-pub(super) fn vhost_nodes(arguments: &[String]) -> BTreeSet<Option<u32>> {
-    let netdevs = values_of(arguments, &["netdev"]).map(|value| Options::parse(value, "type"));
-    let by_kernel = |netdev: &Options| netdev.is_on("vhost") && netdev.get("type") == Some("tap");
-    let vhost: BTreeSet<String> =
-        netdevs.filter(by_kernel).filter_map(|netdev| netdev.get("id").map(str::to_owned)).collect();
-    let devices: Vec<Options> =
-        values_of(arguments, &["device"]).map(|value| Options::parse(value, "driver")).collect();
+pub(super) fn vhost_nodes(groups: &OptionGroups<'_>) -> BTreeSet<Option<u32>> {
+    let by_kernel = |netdev: &&Options| netdev.is_on("vhost") && netdev.get("type") == Some("tap");
+    let vhost: BTreeSet<&str> = groups.all("netdev").filter(by_kernel).filter_map(|netdev| netdev.get("id")).collect();
     let by_id: BTreeMap<&str, &Options> =
-        devices.iter().filter_map(|device| Some((device.get("id")?, device))).collect();
+        groups.all("device").filter_map(|device| Some((device.get("id")?, device))).collect();
     let is_vhost = |device: &&Options| device.get("netdev").is_some_and(|id| vhost.contains(id));
-    devices.iter().filter(is_vhost).map(|nic| node_of(nic, &by_id)).collect()
+    groups.all("device").filter(is_vhost).map(|nic| node_of(nic, &by_id)).collect()
 }
 
 fn node_of(nic: &Options, by_id: &BTreeMap<&str, &Options>) -> Option<u32> {
@@ -36,7 +33,7 @@ mod tests {
     use super::*;
 
     fn nodes(line: &str) -> BTreeSet<Option<u32>> {
-        vhost_nodes(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        vhost_nodes(&OptionGroups::of(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()))
     }
 
     #[test]

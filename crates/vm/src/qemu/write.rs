@@ -86,7 +86,7 @@ impl NumaNode {
 impl VcpuTopology {
     /// The value of `-smp`.
     pub fn option(&self) -> String {
-        let Self { vcpus, most, sockets, dies, cores, threads } = self;
+        let Self { vcpus, most, sockets, dies, cores, threads, .. } = self;
         let more = if most == vcpus { String::new() } else { format!(",maxcpus={most}") };
         format!("{vcpus}{more},sockets={sockets},dies={dies},cores={cores},threads={threads}")
     }

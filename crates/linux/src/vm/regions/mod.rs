@@ -136,6 +136,12 @@ pub enum UnknownMemory {
         /// How many.
         found: usize,
     },
+    /// What it has is said where it cannot be read.
+    #[error("{why}")]
+    Unread {
+        /// The sentence.
+        why: String,
+    },
     /// It is a file that is mapped privately.
     #[error(
         "{} is a private mapping of {}: what it has not written there is shared with everybody who reads that file, so \
@@ -216,6 +222,17 @@ pub(super) fn find(
     found.left_over =
         free.iter().filter(could_be).map(|candidate| later(candidate, candidate.addresses.clone())).collect();
     found
+}
+
+/// Whether a block is mapped that looks like one of the guest's.
+pub(super) fn has_a_block(command: &CommandLine, maps: &str) -> bool {
+    let backends = command.guest_backends().filter_map(|id| Some(command.backend(id)?.size));
+    let sizes: Vec<Bytes> = backends.chain(command.unnamed_memory()).collect();
+    let fits = |candidate: &Candidate, size: &Bytes| {
+        let merged = if candidate.path.is_empty() { MOST_MERGED } else { 1 };
+        candidate.guarded && (size.0..size.0.saturating_add(merged)).contains(&candidate.size())
+    };
+    candidates(maps).iter().any(|candidate| sizes.iter().any(|size| fits(candidate, size)))
 }
 
 /// What looks like blocks of memory and is on no command line: no more than may be plugged in.

@@ -12,12 +12,22 @@ pub(crate) fn view(machine: &Machine) -> String {
         parts.push(distances(machine));
     }
     parts.push(picture(machine));
-    if !machine.notes.is_empty() {
+    let notes: Vec<String> = machine.notes.iter().cloned().chain(numa_off(machine)).collect();
+    if !notes.is_empty() {
         let notes: Vec<String> =
-            machine.notes.iter().map(|note| wrapped(&format!("Note: {note}"), width() - 6).join("\n      ")).collect();
+            notes.iter().map(|note| wrapped(&format!("Note: {note}"), width() - 6).join("\n      ")).collect();
         parts.push(notes.join("\n"));
     }
     parts.join("\n\n") + "\n"
+}
+
+/// What `check` and `doctor` call `numa_off`.
+fn numa_off(machine: &Machine) -> Option<String> {
+    let (node, sockets) = machine.node_of_several_sockets()?;
+    Some(format!(
+        "{sockets} sockets are one NUMA node, {node}: NUMA is switched off, most often by node interleaving in the \
+        BIOS. Most memory accesses are then remote, and no placement mends that."
+    ))
 }
 
 fn summary(machine: &Machine) -> String {
@@ -41,6 +51,14 @@ fn summary(machine: &Machine) -> String {
     if offline + denied > 0 {
         let usable = count(machine.usable_threads().count(), "hardware thread");
         lines.push(format!("{usable} usable: {offline} offline, {denied} not allowed to this process"));
+    }
+    if !machine.isolated.is_empty() {
+        let named = topology::words::named("CPU", &machine.isolated);
+        let said = format!("isolated: {named}; the kernel puts nothing there by itself, and homes do not count them");
+        lines.extend(wrapped(&said, width()));
+    }
+    if !machine.nohz_full.is_empty() {
+        lines.push(format!("without a tick (nohz_full): {}", topology::words::named("CPU", &machine.nohz_full)));
     }
     lines.join("\n")
 }

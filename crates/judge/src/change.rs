@@ -5,8 +5,8 @@ use crate::finding::Aspect;
 use crate::scene::Scene;
 use crate::shaped::ShapedVm;
 use crate::target::{Target, TargetNode};
-use std::collections::BTreeSet;
-use topology::{CpuSet, Machine, NodeSet};
+use std::collections::{BTreeMap, BTreeSet};
+use topology::{CpuId, CpuSet, Machine, NodeSet};
 use vm::qemu::GuestCpus;
 
 const RESTRICTIVE: &str = "restrictive";
@@ -48,7 +48,7 @@ impl<'a> Change<'a> {
 
     /// Whether a virtual node keeps its vCPUs where they are.
     fn stays(&self, index: usize) -> bool {
-        if self.target.reshaped || self.has(&[Aspect::Pins]) {
+        if self.target.reshaped || self.has(&[Aspect::Pins, Aspect::Siblings]) {
             return false;
         }
         let (view, node) = (&self.scene.views[index], &self.target.nodes[index]);
@@ -58,15 +58,9 @@ impl<'a> Change<'a> {
     /// Threads that get other CPUs.
     pub fn pins(&self) -> NewPins {
         let mut pins = NewPins::default();
-        if self.has(&[Aspect::Shape, Aspect::Home, Aspect::Pins]) {
-            for (index, node) in self.target.nodes.iter().enumerate().filter(|(index, _)| !self.stays(*index)) {
-                // Without a pin it may use every CPU.
-                let differs = |vcpu: &topology::CpuId| self.vm().cpus_of(vcpu.0, &self.scene.all) != node.cpus;
-                let vcpus: CpuSet = self.target.nodes[index].vcpus.iter().filter(differs).collect();
-                if !vcpus.is_empty() {
-                    pins.vcpus.push((vcpus, node.cpus.clone()));
-                }
-            }
+        if self.has(&[Aspect::Shape, Aspect::Home, Aspect::Pins, Aspect::Siblings]) {
+            let moved = self.target.nodes.iter().enumerate().filter(|(index, _)| !self.stays(*index));
+            pins.vcpus = moved.flat_map(|(_, node)| self.new_pins(node)).collect();
         } else if !self.has(&[Aspect::OtherThreads]) {
             return pins;
         }
@@ -79,30 +73,71 @@ impl<'a> Change<'a> {
         pins
     }
 
+    /// vCPUs of a virtual node that get other CPUs: one each where pins stay pins, else all of its
+    /// home.
+    fn new_pins(&self, node: &TargetNode) -> Vec<(CpuSet, CpuSet)> {
+        let written = |vcpu: CpuId| self.vm().pins.get(&vcpu.0);
+        if let Some(single) = self.single_cpus() {
+            let new = |vcpu: CpuId| Some((vcpu, CpuSet::from_iter([*single.get(&vcpu.0)?])));
+            let differs = |(vcpu, cpus): &(CpuId, CpuSet)| written(*vcpu) != Some(cpus);
+            return node
+                .vcpus
+                .iter()
+                .filter_map(new)
+                .filter(differs)
+                .map(|(vcpu, cpus)| (CpuSet::from_iter([vcpu]), cpus))
+                .collect();
+        }
+        // Without a pin it may use every CPU.
+        let as_free = |vcpu: CpuId| written(vcpu).is_none() && self.scene.cpus.balanced == node.cpus;
+        let differs = |vcpu: &CpuId| written(*vcpu) != Some(&node.cpus) && !as_free(*vcpu);
+        let vcpus: CpuSet = node.vcpus.iter().filter(differs).collect();
+        if vcpus.is_empty() { Vec::new() } else { vec![(vcpus, node.cpus.clone())] }
+    }
+
+    /// Whether vCPUs get one CPU each, which a stack that binds whole VMs cannot write.
+    pub fn binds_each_vcpu(&self) -> bool {
+        self.single_cpus().is_some() && !self.pins().vcpus.is_empty()
+    }
+
+    /// The one CPU of each vCPU, where pins stay pins.
+    fn single_cpus(&self) -> Option<&'a BTreeMap<u32, CpuId>> {
+        let pinned = self.scene.pinned.as_ref()?;
+        if self.has(&[Aspect::Siblings]) { pinned.in_pairs.as_ref() } else { pinned.right.as_ref() }
+    }
+
     /// CPUs of the home that are left to the threads that run no vCPU.
     pub(crate) fn other_cpus(&self) -> CpuSet {
         self.beside(&self.taken(&self.pins()))
     }
 
+    /// CPUs to which one vCPU alone is bound afterwards.
     fn taken(&self, pins: &NewPins) -> CpuSet {
         let moved = pins.vcpus.iter().fold(CpuSet::new(), |all, (vcpus, _)| all.union(vcpus));
-        crate::rules::taken(self.vm(), &moved)
+        let new = pins.vcpus.iter().filter(|(_, cpus)| cpus.len() == 1).flat_map(|(_, cpus)| cpus.iter());
+        crate::rules::taken(self.vm(), &moved).union(&new.collect())
     }
 
+    /// CPUs of the nodes where the vCPUs run, best on cores that none of them is bound to alone.
     fn beside(&self, taken: &CpuSet) -> CpuSet {
-        let home = self.target.nodes.iter().fold(CpuSet::new(), |all, node| all.union(&node.cpus));
+        let vcpus = self.target.nodes.iter().fold(CpuSet::new(), |all, node| all.union(&node.cpus));
+        let nodes = self.scene.nodes_of(&vcpus);
+        let home: CpuSet = self.scene.cpus.balanced.iter().filter(|&cpu| self.scene.is_on(cpu, &nodes)).collect();
         let others = home.difference(taken);
-        if others.is_empty() { home } else { others }
+        let apart = self.scene.off_cores(&others, taken);
+        [apart, others].into_iter().find(|cpus| !cpus.is_empty()).unwrap_or(home)
     }
 
-    /// Whether the CPUs of a thread without a vCPU are not of the home, or only such to which vCPUs
-    /// are pinned.
+    /// Whether the CPUs of a thread without a vCPU are not of the home, or only such on whose cores
+    /// vCPUs are bound alone, though there are others.
     fn must_move(&self, cpus: Option<&CpuSet>, taken: &CpuSet) -> bool {
         let homes = self.homes();
         let Some(cpus) = cpus else { return !self.scene.cpu_nodes.is_subset(&homes) };
-        let usable = cpus.intersection(&self.scene.all);
-        let beyond = usable.len() < cpus.len();
-        beyond || usable.is_subset(taken) || !self.scene.nodes_of(&usable).is_subset(&homes)
+        let usable = self.scene.cpus.used(cpus);
+        let beyond = cpus.iter().any(|cpu| !self.scene.all.contains(cpu));
+        let apart = |cpus: &CpuSet| !self.scene.off_cores(cpus, taken).is_empty();
+        let on_cores = !apart(&usable) && apart(&self.beside(taken));
+        beyond || usable.is_subset(taken) || on_cores || !self.scene.nodes_of(&usable).is_subset(&homes)
     }
 
     /// vCPUs that are plugged in later, where others are there afterwards than now.
@@ -122,6 +157,8 @@ impl<'a> Change<'a> {
         if self.has(&[Aspect::Shape, Aspect::Threads]) {
             guest.cores *= guest.threads.max(1);
             guest.threads = 1;
+        } else if self.has(&[Aspect::Siblings]) && guest.threads == 1 && guest.cores.is_multiple_of(2) {
+            (guest.cores, guest.threads) = (guest.cores / 2, 2);
         }
         guest
     }

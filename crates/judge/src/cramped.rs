@@ -44,10 +44,10 @@ pub(crate) fn cramped(
     if !is_held(&homes, &memory, |node| free(machine, occupancy, node)) {
         return Some(Cramped::Memory);
     }
-    let all: CpuSet = machine.usable_threads().map(|thread| thread.id).collect();
+    let all = machine.schedulable();
     let is_there = |vcpu: &CpuId| !vm.absent.contains(*vcpu);
     let pins = vm.pins.iter().filter(|(vcpu, _)| is_there(&CpuId(**vcpu)));
-    let now: Vec<CpuSet> = pins.map(|(_, pin)| pin.intersection(&all)).collect();
+    let now: Vec<CpuSet> = pins.map(|(_, pin)| all.used(pin)).collect();
     let each = |node: &TargetNode| vec![node.cpus.clone(); node.vcpus.difference(&node.absent).len()];
     let then: Vec<CpuSet> = nodes.iter().flat_map(each).collect();
     let (now, then) = (vcpus_by_thread(&now), vcpus_by_thread(&then));

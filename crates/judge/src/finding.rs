@@ -116,6 +116,8 @@ pub enum Aspect {
     Cache,
     /// Virtual threads of a core: none.
     Threads,
+    /// Virtual threads of a core: two, each pair bound to the two of one core.
+    Siblings,
     /// Distances between virtual nodes.
     Distances,
     /// CPUs and memory nodes that lead away from the home.
@@ -129,7 +131,16 @@ pub enum Aspect {
 impl Aspect {
     /// Whether the guest must be started again for it.
     pub fn needs_restart(self) -> bool {
-        matches!(self, Self::Shape | Self::Presence | Self::Topology | Self::Cache | Self::Threads | Self::Distances)
+        matches!(
+            self,
+            Self::Shape
+                | Self::Presence
+                | Self::Topology
+                | Self::Cache
+                | Self::Threads
+                | Self::Siblings
+                | Self::Distances
+        )
     }
 }
 

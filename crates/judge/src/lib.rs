@@ -20,6 +20,8 @@ mod commands;
 mod cramped;
 mod finding;
 mod guest_system;
+mod kinds;
+mod pinned;
 mod presence;
 mod repair;
 mod rules;
@@ -40,10 +42,11 @@ pub use shaped::{Auto, Binding, BoundDevice, HugePages, Part, Running, ShapedNod
 pub use target::{NoTarget, Target, TargetNode};
 pub use together::{Beside, together};
 
+use pinned::{Keeps, Pinned};
 use scene::{NodeView, Scene};
 use scheduler::{Mobility, Observation, Occupancy, VmKey};
 use std::collections::BTreeSet;
-use topology::Machine;
+use topology::{CpuSet, Machine, NodeSet};
 
 /// What was found, and what is needed to write the cures in the language of a stack.
 #[derive(Debug)]
@@ -103,14 +106,35 @@ fn judged<'a>(
     host: Option<&'a Observation>,
 ) -> Judgement<'a> {
     let views = NodeView::all(machine, vm);
-    let target = target::target(machine, &others, vm, &views);
-    let all = machine.usable_threads().map(|thread| thread.id).collect();
-    let cpu_nodes = scheduler::home::nodes_with_cpus(machine);
-    let scene = Scene { machine, vm, all, cpu_nodes, views, target, others, host };
+    let keeps = pinned::keeps(machine, vm, &views);
+    let own = pinned::machine_of(machine, keeps);
+    let target = target::target(&own, &others, vm, &views).map(|target| target.on(machine, vm, &views));
+    let cpus = machine.schedulable();
+    let (all, cpu_nodes) = (cpus.bindable.clone(), scheduler::home::nodes_with_cpus(machine));
+    let pinned = keeps.and_then(|keeps| pinned_of(machine, vm, keeps, &target, &others));
+    let scene = Scene { machine, own, vm, all, cpus, cpu_nodes, views, target, pinned, others, host };
     let mut findings = rules::all(&scene);
     findings.iter_mut().for_each(|finding| complete(&scene, finding));
     findings.extend(rules::balancer::findings(&scene, &findings));
     Judgement { findings, scene }
+}
+
+const NO_CPU_OF_ITS_OWN: &str = "nothing is bound: its vCPUs are isolated or of a real-time class, and the home has no \
+    free CPU of that kind for each of them: isolate more CPUs, or give it fewer vCPUs";
+
+/// The pins of a VM that stay pins, on the homes where it should live.
+fn pinned_of(
+    machine: &Machine,
+    vm: &ShapedVm,
+    keeps: Keeps,
+    target: &Result<Target, NoTarget>,
+    others: &Occupancy,
+) -> Option<Pinned> {
+    let target = target.as_ref().ok()?;
+    let cpus = |home: &NodeSet| home.iter().fold(CpuSet::new(), |all, node| all.union(&machine.bindable_cpus(node)));
+    let homes = target.nodes.iter().map(|node| (node.vcpus.clone(), cpus(&node.home)));
+    let threads = if target.reshaped { 1 } else { target.guest.threads.max(1) };
+    Some(pinned::pinned(machine, vm, keeps, &homes.collect(), &others.bound_cpus, threads))
 }
 
 /// Makes the cure one that can be carried out: where the VM gets other virtual nodes, all that
@@ -155,6 +179,12 @@ fn complete(scene: &Scene<'_>, finding: &mut Finding) {
     }
     cure.restart = cure.changes.iter().any(|aspect| aspect.needs_restart());
     let change = Change::new(scene, target, &cure.changes);
+    if scene.never_floats() && change.pins().vcpus.iter().any(|(_, cpus)| cpus.len() > 1) {
+        cure.changes.clear();
+        cure.restart = false;
+        cure.advice = NO_CPU_OF_ITS_OWN.to_owned();
+        return;
+    }
     // What cannot start does not run either.
     if finding.harm != Harm::Refused || scene.running().is_some() {
         cure.commands = commands::commands(&change);

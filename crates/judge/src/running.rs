@@ -2,7 +2,9 @@
 
 use crate::shaped::{Binding, HugePages, Part, Running, ShapedNode, ShapedVm, Spot, Spots};
 use scheduler::balance::{Home, Homes};
-use scheduler::{ClientObservation, Observation, Occupancy, OtherThread, OtherThreadKind, VmKey, VmObservation};
+use scheduler::{
+    ClientObservation, Observation, Occupancy, OtherThread, OtherThreadKind, SchedulingClass, VmKey, VmObservation,
+};
 use std::collections::BTreeMap;
 use topology::{CpuId, CpuSet, Machine, NodeId, NodeSet};
 use vm::qemu::GuestCpus;
@@ -23,9 +25,9 @@ pub struct Known {
 impl ShapedVm {
     /// A VM of an observation that [`examine`](scheduler::Observe::examine) made.
     pub fn of_running(machine: &Machine, seen: &VmObservation, known: &Known) -> Self {
-        let all: CpuSet = machine.usable_threads().map(|thread| thread.id).collect();
+        let all = machine.schedulable();
         // A thread that may use the whole machine is not bound.
-        let bound = |cpus: &CpuSet| (!all.is_subset(cpus)).then(|| cpus.clone());
+        let bound = |cpus: &CpuSet| (!all.floats(cpus)).then(|| cpus.clone());
         let numbered = numbered(seen);
         let vnuma = seen.clients.len() > 1;
         let node = |(client, vcpus): (&ClientObservation, &BTreeMap<u32, CpuSet>)| {
@@ -39,11 +41,12 @@ impl ShapedVm {
         let cpus = |thread: &OtherThread| thread.cpus.as_ref().and_then(bound);
         let main = threads(OtherThreadKind::Main).find(|thread| thread.cpus.is_some());
         // Of a thread that nobody looked at nothing is said: as if it ran beside the vCPUs.
-        let beside = || nodes_cpus(seen).filter(|cpus| !all.is_subset(cpus));
+        let beside = || nodes_cpus(seen).filter(|cpus| !all.floats(cpus));
         let works_for = |thread: &OtherThread| seen.clients.iter().position(|client| Some(client.id) == thread.client);
         let known_cpus = |thread: &&OtherThread| thread.cpus.is_some();
         Self {
             name: seen.vm.name.clone(),
+            real_time: real_time(seen, &numbered),
             vcpus,
             memory: nodes.iter().map(|node| node.memory).sum(),
             guest: guest(seen, vcpus),
@@ -64,6 +67,13 @@ impl ShapedVm {
             ..Self::default()
         }
     }
+}
+
+/// Its vCPUs, where their threads have a real-time class.
+fn real_time(seen: &VmObservation, numbered: &[BTreeMap<u32, CpuSet>]) -> CpuSet {
+    let class = seen.limits.as_ref().and_then(|limits| limits.class);
+    let vcpus = numbered.iter().flat_map(|vcpus| vcpus.keys().map(|&vcpu| CpuId(vcpu)));
+    if class == Some(SchedulingClass::RealTime) { vcpus.collect() } else { CpuSet::new() }
 }
 
 /// CPUs that all vCPUs may use together.

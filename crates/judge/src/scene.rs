@@ -1,25 +1,33 @@
 //! A VM on a machine, with what every rule asks for computed once.
 
 use crate::finding::Cost;
+use crate::pinned::{Keeps, Pinned};
 use crate::shaped::{Part, Running, ShapedNode, ShapedVm, Spot};
 use crate::target::{NoTarget, Target};
 use scheduler::{Observation, Occupancy, home};
-use std::collections::BTreeSet;
-use topology::{Bytes, CoreId, CpuId, CpuSet, Distances, IdSet, LlcId, Machine, NodeId, NodeSet};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use topology::{Bytes, CoreId, CpuId, CpuSet, Distances, IdSet, LlcId, Machine, NodeId, NodeSet, Schedulable};
 
 /// A VM on a machine.
 #[derive(Debug)]
 pub(crate) struct Scene<'a> {
     pub(crate) machine: &'a Machine,
+    /// The machine as the VM uses it: one whose vCPUs are bound one by one may be on isolated CPUs.
+    pub(crate) own: Cow<'a, Machine>,
     pub(crate) vm: &'a ShapedVm,
-    /// Every usable CPU of the machine.
+    /// Every CPU of the machine that something can be bound to.
     pub(crate) all: CpuSet,
+    /// The same, by what the kernel does with them.
+    pub(crate) cpus: Schedulable,
     /// Nodes with usable CPUs.
     pub(crate) cpu_nodes: NodeSet,
     /// Its virtual nodes, in their order.
     pub(crate) views: Vec<NodeView<'a>>,
     /// What would be right; or why that cannot be said.
     pub(crate) target: Result<Target, NoTarget>,
+    /// Pins that stay pins; `None`: vCPUs are not bound one by one.
+    pub(crate) pinned: Option<Pinned>,
     /// What others hold of the machine.
     pub(crate) others: Occupancy,
     /// The host of a VM that runs.
@@ -43,16 +51,17 @@ pub(crate) struct NodeView<'a> {
 
 impl<'a> NodeView<'a> {
     pub(crate) fn all(machine: &Machine, vm: &'a ShapedVm) -> Vec<Self> {
-        let all: CpuSet = machine.usable_threads().map(|thread| thread.id).collect();
+        let all = machine.schedulable();
         let view = |node: &'a ShapedNode| {
             // What runs decides: vCPUs that are plugged in later count where none is there.
             let there = node.vcpus.difference(&vm.absent);
             let vcpus = if there.is_empty() { &node.vcpus } else { &there };
             // Thousands of vCPUs have the same few sets.
-            let each: BTreeSet<&CpuSet> = vcpus.iter().map(|vcpu| vm.pins.get(&vcpu.0).unwrap_or(&all)).collect();
-            let cpus = each.into_iter().fold(CpuSet::new(), |sum, cpus| sum.union(cpus)).intersection(&all);
+            let pin = |vcpu: CpuId| vm.pins.get(&vcpu.0).unwrap_or(&all.balanced);
+            let each: BTreeSet<&CpuSet> = vcpus.iter().map(pin).collect();
+            let cpus = each.into_iter().flat_map(|set| all.used(set).iter().collect::<Vec<_>>()).collect();
             // What may use the whole machine is not bound, whatever is written.
-            let narrow = |vcpu: CpuId| vm.pins.get(&vcpu.0).is_some_and(|pin| !all.is_subset(pin));
+            let narrow = |vcpu: CpuId| vm.pins.get(&vcpu.0).is_some_and(|pin| !all.floats(pin));
             let bound = !vcpus.is_empty() && vcpus.iter().all(narrow);
             let resident = node.resident.as_ref().map(home::nodes_of_memory).filter(|nodes| !nodes.is_empty());
             let memory = resident.or_else(|| node.binding.as_ref().map(|binding| binding.nodes.clone()));
@@ -100,6 +109,17 @@ impl Scene<'_> {
     /// Cores of CPUs.
     pub(crate) fn cores_of(&self, cpus: &CpuSet) -> IdSet<CoreId> {
         threads_of(self.machine, cpus).map(|thread| thread.core).collect()
+    }
+
+    /// Whether a CPU is on one of these nodes.
+    pub(crate) fn is_on(&self, cpu: CpuId, nodes: &NodeSet) -> bool {
+        self.machine.thread(cpu).is_some_and(|thread| nodes.contains(thread.node))
+    }
+
+    /// CPUs whose cores have none of `taken`.
+    pub(crate) fn off_cores(&self, cpus: &CpuSet, taken: &CpuSet) -> CpuSet {
+        let cores = self.cores_of(taken);
+        threads_of(self.machine, cpus).filter(|thread| !cores.contains(thread.core)).map(|thread| thread.id).collect()
     }
 
     /// Last-level caches of CPUs.
@@ -176,7 +196,20 @@ impl Scene<'_> {
     /// Share of a virtual node's memory on each node.
     fn memory_shares(&self, view: &NodeView<'_>) -> Vec<(NodeId, f64)> {
         let equally = |nodes: &NodeSet| nodes.iter().map(|node| (node, 1.0 / nodes.len() as f64)).collect();
-        view.memory_nodes().map_or_else(|| self.shares(&view.cpus), equally)
+        let unbound = || {
+            let there = self.nodes_with_memory();
+            let mut shares = self.shares(&view.cpus);
+            shares.retain(|(node, _)| there.contains(*node));
+            let all: f64 = shares.iter().map(|(_, share)| share).sum();
+            shares.iter_mut().for_each(|(_, share)| *share /= all);
+            if shares.is_empty() { equally(&there) } else { shares }
+        };
+        view.memory_nodes().map_or_else(unbound, equally)
+    }
+
+    /// Nodes that have memory, of a machine that says so.
+    pub(crate) fn nodes_with_memory(&self) -> NodeSet {
+        self.machine.nodes.iter().filter(|node| node.memory > Bytes(0)).map(|node| node.id).collect()
     }
 
     /// Share of CPUs on each node.
@@ -211,9 +244,21 @@ impl Scene<'_> {
         let vcpus: Vec<u32> = (0..self.vm.vcpus).collect();
         threads > 1
             && vcpus.chunks(threads as usize).all(|core| {
-                let cpus = core.iter().fold(CpuSet::new(), |sum, &vcpu| sum.union(&self.vm.cpus_of(vcpu, &self.all)));
+                let cpus = core.iter().fold(CpuSet::new(), |sum, &vcpu| sum.union(&self.vm.cpus_of(vcpu, &self.cpus)));
                 self.cores_of(&cpus).len() == 1 && cpus.len() == core.len()
             })
+    }
+
+    /// The right CPUs of vCPUs that stay bound one by one, where they are others than now.
+    pub(crate) fn repinned(&self) -> Option<&BTreeMap<u32, CpuId>> {
+        let right = self.pinned.as_ref()?.right.as_ref()?;
+        let differs = |(&vcpu, &cpu): (&u32, &CpuId)| !self.vm.cpus_of(vcpu, &self.cpus).iter().eq([cpu]);
+        right.iter().any(differs).then_some(right)
+    }
+
+    /// Whether its vCPUs must never be let free: they are isolated, or of a real-time class.
+    pub(crate) fn never_floats(&self) -> bool {
+        self.pinned.as_ref().is_some_and(|pinned| pinned.keeps > Keeps::OneToOne)
     }
 
     /// Virtual node of a vCPU, as an index.

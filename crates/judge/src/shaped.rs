@@ -6,7 +6,7 @@ use scheduler::{VmObservation, home};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
-use topology::{Bytes, CpuId, CpuSet, NodeId, NodeSet};
+use topology::{Bytes, CpuId, CpuSet, NodeId, NodeSet, Schedulable};
 use vm::qemu::{GuestCaches, GuestCpus};
 
 /// A VM as somebody else shaped it: from a definition, or as it runs.
@@ -34,6 +34,8 @@ pub struct ShapedVm {
     pub bound_devices: Vec<BoundDevice>,
     /// CPUs of each vCPU; one without an entry may use every CPU.
     pub pins: BTreeMap<u32, CpuSet>,
+    /// vCPUs with a real-time class (`SCHED_FIFO`, `SCHED_RR`).
+    pub real_time: CpuSet,
     /// CPUs of the emulator's threads; `None`: every CPU.
     pub emulator: Option<CpuSet>,
     /// CPUs of each iothread; `None`: every CPU.
@@ -235,9 +237,9 @@ impl ShapedNode {
 }
 
 impl ShapedVm {
-    /// CPUs that a vCPU may use on a machine whose usable CPUs are `all`.
-    pub fn cpus_of(&self, vcpu: u32, all: &CpuSet) -> CpuSet {
-        self.pins.get(&vcpu).cloned().unwrap_or_else(|| all.clone())
+    /// CPUs that a vCPU uses on a machine with these.
+    pub fn cpus_of(&self, vcpu: u32, cpus: &Schedulable) -> CpuSet {
+        self.pins.get(&vcpu).map_or_else(|| cpus.balanced.clone(), |set| cpus.used(set))
     }
 
     /// vCPUs that the guest takes to share a last-level cache, in its order.

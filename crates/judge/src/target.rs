@@ -29,6 +29,8 @@ pub struct Target {
     pub distances: Vec<Vec<u32>>,
     /// How many virtual nodes the planner would give it, were it new.
     pub ideal_nodes: usize,
+    /// CPUs that the planner would give it, were it new, where it has no others by its pins.
+    pub(crate) planned_cpus: Option<CpuSet>,
     /// Why an edit cannot give it other virtual nodes though it should have them.
     pub blocked: Option<String>,
     /// Why these homes would be worse than what it has: then nothing is brought to them.
@@ -89,13 +91,14 @@ pub(crate) fn target(
     let ideal = plan(machine, occupancy, &largest.without_growth())?;
     let for_largest = plan(machine, occupancy, &largest).map_or(0, |plan| plan.topology.nodes.len());
     let ideal_nodes = ideal.topology.nodes.len().max(for_largest);
+    let planned_cpus = Some(ideal.cpus());
     let fit = shape::fit(machine, vm, views, &ideal);
     let mut blocked = blocked(vm, fit, &ideal);
     if blocked.is_none() && fit != Fit::Sound {
         let anew = anew(machine, occupancy, vm, fit, ideal)?;
         let lost = (!keeps_memory(vm, &anew.nodes)).then_some(Cramped::UnevenMemory);
         match lost.or_else(|| cramped(machine, occupancy, vm, &anew.nodes)) {
-            None => return Ok(Target { ideal_nodes, ..anew }),
+            None => return Ok(Target { ideal_nodes, planned_cpus, ..anew }),
             Some(why) => blocked = Some(why.to_string()),
         }
     }
@@ -114,7 +117,7 @@ pub(crate) fn target(
     let distances = distances(machine, &nodes);
     let guest = shape::whole_sockets(machine, vm);
     let guest = guest_system::in_few_sockets(vm, guest).unwrap_or(guest);
-    Ok(Target { nodes, reshaped: false, guest, distances, ideal_nodes, blocked, cramped })
+    Ok(Target { nodes, reshaped: false, guest, distances, ideal_nodes, planned_cpus, blocked, cramped })
 }
 
 /// Other virtual nodes, for a VM whose own cannot be right.
@@ -259,7 +262,8 @@ fn reshaped(vm: &ShapedVm, plan: &Plan, memory: Vec<Bytes>) -> Target {
     let guest = if in_order { GuestCpus { sockets: vm.vcpus, dies: 1, cores: 1, ..guest } } else { guest };
     let guest = guest_system::in_few_sockets(&with_nodes(vm, &nodes), guest).unwrap_or(guest);
     let distances = topology.distances.clone();
-    Target { nodes, reshaped: true, guest, distances, ideal_nodes, blocked: None, cramped: None }
+    let planned_cpus = None;
+    Target { nodes, reshaped: true, guest, distances, ideal_nodes, planned_cpus, blocked: None, cramped: None }
 }
 
 /// The VM with other virtual nodes.

@@ -10,12 +10,13 @@
 //! **Example.** Nodes of 512 GiB, 12 domains of 64 GiB bound to node 0: 8 stay there, 4 go to node
 //! 1.
 
+use crate::pinned::{self, Keeps};
 use crate::scene::NodeView;
 use crate::shaped::ShapedVm;
 use crate::target::{self, Target};
 use scheduler::Occupancy;
 use std::cmp::Reverse;
-use topology::{Bytes, Machine, NodeSet};
+use topology::{Bytes, CpuId, CpuSet, Machine, NodeSet};
 use vm::NodeUse;
 
 /// What each of some VMs is judged beside, and where it will live; in the order of `vms`.
@@ -37,15 +38,26 @@ pub fn together(machine: &Machine, running: &Occupancy, vms: &[ShapedVm]) -> Vec
     let mut all = vec![Beside::default(); vms.len()];
     for index in order {
         let (vm, others) = (&vms[index], ledger.clone());
-        let target = target::target(machine, &others, vm, &NodeView::all(machine, vm));
+        let views = NodeView::all(machine, vm);
+        let keeps = pinned::keeps(machine, vm, &views);
+        let target = target::target(&pinned::machine_of(machine, keeps), &others, vm, &views);
         let mut homes = NodeSet::new();
         if let Ok(target) = target {
             homes = target.nodes.iter().fold(homes, |all, node| all.union(&node.home));
             hold(&mut ledger, &target, vm);
+            ledger.bound_cpus = ledger.bound_cpus.union(&bound_alone(machine, keeps, &homes, &views));
         }
         all[index] = Beside { others, homes };
     }
     all
+}
+
+/// CPUs that vCPUs keep which are bound one by one, where they are at home.
+fn bound_alone(machine: &Machine, keeps: Option<Keeps>, homes: &NodeSet, views: &[NodeView<'_>]) -> CpuSet {
+    let cpus = views.iter().fold(CpuSet::new(), |all, view| all.union(&view.cpus));
+    let kept = keeps == Some(Keeps::OneToOne) || keeps == Some(Keeps::RealTime);
+    let at_home = |cpu: &CpuId| machine.thread(*cpu).is_some_and(|thread| homes.contains(thread.node));
+    if kept { cpus.iter().filter(at_home).collect() } else { CpuSet::new() }
 }
 
 /// Adds what a VM will hold: memory in equal parts on the nodes of a home, and vCPUs in turn, but

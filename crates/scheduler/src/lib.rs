@@ -8,6 +8,7 @@ mod caches;
 mod claims;
 mod cores;
 mod divide;
+mod eligible;
 mod error;
 mod examination;
 mod exchange;

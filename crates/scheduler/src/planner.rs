@@ -1,6 +1,7 @@
 //! From machine, occupancy and shape to a plan.
 
 use crate::caches::Division;
+use crate::eligible::{beside_isolated, eligible};
 use crate::host::Host;
 use crate::placement::{self, Candidate, Demand, EXACT_STEPS, Home, Placed, Terms, VCPU, far};
 use crate::sizing::{self, Sizing};
@@ -46,6 +47,27 @@ pub fn plan_within(
 /// of one whose memory is overcommitted if the shape allows that. `place` says `None` where the
 /// nodes together lack the memory. `sizes`: what virtual nodes have that is not as at power-on.
 pub(crate) fn beside(
+    machine: &Machine,
+    occupancy: &Occupancy,
+    shape: &Shape,
+    sizes: &[NodeSize],
+    place: impl Fn(&Host) -> Option<Plan>,
+) -> Result<Plan, PlanError> {
+    match eligible(machine, occupancy, shape) {
+        Some(on) => {
+            let mut plan = beside_on(&on.machine, &on.occupancy, shape, sizes, place)?;
+            let at = plan.reasons.len().min(1);
+            plan.reasons.splice(at..at, on.reason);
+            plan.warnings.extend(on.warning);
+            Ok(plan)
+        }
+        None if machine.isolated.is_empty() => beside_on(machine, occupancy, shape, sizes, place),
+        None => beside_on(machine, &beside_isolated(machine, occupancy), shape, sizes, place),
+    }
+}
+
+/// [`beside`] on all usable CPUs of a machine.
+fn beside_on(
     machine: &Machine,
     occupancy: &Occupancy,
     shape: &Shape,

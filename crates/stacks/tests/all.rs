@@ -14,3 +14,4 @@ mod emit_cards;
 mod emit_clouds;
 mod emit_libvirt;
 mod emit_texts;
+mod pins;

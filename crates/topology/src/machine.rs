@@ -165,6 +165,15 @@ pub struct Machine {
     /// What memory and links carry in a second, as far as it is known.
     #[serde(default, skip_serializing_if = "Bandwidths::is_unknown")]
     pub bandwidth: Bandwidths,
+    /// CPUs that the kernel's load balancer leaves out (`isolcpus=`, isolated partitions of
+    /// cpusets): a thread runs there only where it is bound to such CPUs alone, and then stays on
+    /// the one that it is put on. Empty where the source does not say.
+    #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
+    pub isolated: CpuSet,
+    /// CPUs whose tick stops while they run one thread (`nohz_full=`). The kernel schedules them as
+    /// it does others.
+    #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
+    pub nohz_full: CpuSet,
     /// What a reader had to assume or found contradictory, as sentences for people.
     pub notes: Vec<String>,
 }
@@ -202,9 +211,11 @@ impl Machine {
         self.nodes.iter().map(|node| node.id).collect()
     }
 
-    /// Threads that are online and that this process may use: the ones that work can be placed on.
+    /// Threads that are online, that this process may use, and among which the kernel balances load:
+    /// the ones that work can be placed on. Isolated ones ([`Machine::isolated`]) are not among
+    /// them: see [`Machine::bindable_threads`].
     pub fn usable_threads(&self) -> impl Iterator<Item = &HardwareThread> {
-        self.threads.iter().filter(|thread| thread.online && thread.allowed)
+        self.bindable_threads().filter(|thread| !self.isolated.contains(thread.id))
     }
 
     /// The same, with only the first usable thread of each core: as with SMT off.
@@ -212,7 +223,9 @@ impl Machine {
     pub fn without_smt(&self) -> Self {
         let mut machine = self.clone();
         let mut cores = std::collections::BTreeSet::new();
-        for thread in machine.threads.iter_mut().filter(|thread| thread.online && thread.allowed) {
+        let isolated = machine.isolated.clone();
+        let usable = |thread: &&mut HardwareThread| thread.online && thread.allowed && !isolated.contains(thread.id);
+        for thread in machine.threads.iter_mut().filter(usable) {
             thread.allowed = cores.insert(thread.core.number());
         }
         machine

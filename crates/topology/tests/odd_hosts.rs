@@ -351,3 +351,67 @@ fn a_cache_that_does_not_list_its_own_cpu_is_told_by_its_mask() {
     assert_eq!(machine.llcs.len(), 2);
     assert_eq!(cpus(&machine, |thread| thread.llc == Some(machine.llcs[1].id)), "2-3");
 }
+
+#[test]
+fn isolated_cpus_are_left_out_and_can_be_bound_to() {
+    let host = Host::new(2);
+    host.write("sys/devices/system/cpu/isolated", "1-2");
+    host.write("sys/devices/system/cpu/nohz_full", "2");
+    // What isolated partitions of cpusets have, the kernel says apart (since 6.7).
+    host.write("sys/fs/cgroup/cpuset.cpus.isolated", "3");
+    let machine = host.read();
+    assert_eq!((machine.isolated.to_string(), machine.nohz_full.to_string()), ("1-3".to_owned(), "2".to_owned()));
+    let node = |id| machine.usable_cpus(NodeId(id)).to_string();
+    assert_eq!((node(0), node(1), machine.bindable_cpus(NodeId(1)).to_string()), ("0".into(), "".into(), "2-3".into()));
+    // None: an empty line, and what a kernel without nohz_full= prints.
+    host.write("sys/devices/system/cpu/isolated", "");
+    host.write("sys/devices/system/cpu/nohz_full", "  (null)");
+    host.remove("sys/fs/cgroup/cpuset.cpus.isolated");
+    assert!(host.read().isolated.is_empty() && host.read().nohz_full.is_empty());
+    host.write("sys/devices/system/cpu/isolated", "none");
+    let error = read::from_root(host.0.path()).expect_err("no list").to_string();
+    assert!(error.contains("cpu/isolated") && error.contains("0-3,8"), "{error}");
+}
+
+#[test]
+fn who_may_use_isolated_cpus_only_has_those() {
+    let host = Host::new(2);
+    host.write("sys/devices/system/cpu/isolated", "2-3");
+    host.write("proc/self/status", "Cpus_allowed_list:\t2-3\nMems_allowed_list:\t0-1");
+    let machine = host.read();
+    assert_eq!(machine.usable_cpus(NodeId(1)).to_string(), "2-3");
+    assert!(machine.notes.iter().any(|note| note.contains("CPUs 2-3 are isolated")), "{:?}", machine.notes);
+}
+
+#[test]
+fn sockets_that_are_one_node_are_said() {
+    let says = |machine: &Machine| machine.node_of_several_sockets() == Some((NodeId(0), 2));
+    let host = Host::new(1);
+    host.write("sys/devices/system/cpu/online", "0-3");
+    host.write("sys/devices/system/node/node0/cpulist", "0-3");
+    for cpu in 0..4 {
+        host.cpu(cpu, "physical_package_id", &(cpu / 2).to_string());
+        host.cpu(cpu, "core_siblings_list", if cpu < 2 { "0-1" } else { "2-3" });
+        host.cpu(cpu, "thread_siblings_list", &cpu.to_string());
+    }
+    assert!(says(&host.read()), "{:?}", host.read().notes);
+    assert!(!says(&Host::new(2).read()));
+    // A VM with a socket for each vCPU.
+    assert!(!says(&read::from_synthetic("pack:4 core:1 pu:1").expect("a machine")));
+    assert!(says(&read::from_synthetic("pack:2 core:2 pu:1").expect("a machine")));
+}
+
+#[test]
+fn described_machines_state_isolated_cpus() {
+    let text = |more: &str| format!("sockets = 1\ncores_per_llc = 4\nmemory_per_node = \"4 GiB\"\n{more}\n");
+    let machine = read::from_toml(&text("isolated_cpus = \"1,3\""), "m.toml").expect("a machine");
+    assert_eq!(machine.usable_cpus(NodeId(0)).to_string(), "0,2");
+    for wrong in ["1-4", "0-3", "all"] {
+        let error = read::from_toml(&text(&format!("isolated_cpus = \"{wrong}\"")), "m.toml").expect_err(wrong);
+        let error = error.to_string();
+        assert!(error.contains("isolated_cpus") && error.contains("some of its CPUs 0-3"), "{error}");
+    }
+    let error = read::from_synthetic("core:4 pu:1(isolated_cpus=9)").expect_err("no such CPU").to_string();
+    assert!(error.contains("isolated_cpus=9") && error.contains("0-3"), "{error}");
+    assert!(read::from_synthetic("core:4(isolated_cpus=1) pu:1").is_err());
+}

@@ -73,8 +73,8 @@ fn over_caches(scene: &Scene<'_>) -> Option<Finding> {
         return None;
     }
     let cpus = |group: &CpuSet| {
-        let each = group.iter().map(|vcpu| scene.vm.cpus_of(vcpu.0, &scene.all));
-        each.fold(CpuSet::new(), |all, set| all.union(&set)).intersection(&scene.all)
+        let each = group.iter().map(|vcpu| scene.vm.cpus_of(vcpu.0, &scene.cpus));
+        each.fold(CpuSet::new(), |all, set| all.union(&set))
     };
     let groups = scene.vm.cache_groups(scene.cache_threads());
     let (group, caches) = groups
@@ -124,6 +124,16 @@ fn one_for_each(scene: &Scene<'_>) -> Option<Finding> {
     Some(found)
 }
 
+/// Whether vCPUs that the guest takes for threads of one core are on different ones, though their
+/// own CPUs in another order would be such threads.
+pub(super) fn is_out_of_order(scene: &Scene<'_>) -> bool {
+    let now = scene.all_vcpus_cpus();
+    let same = |right: &std::collections::BTreeMap<u32, topology::CpuId>| {
+        right.len() == now.len() && right.values().all(|&cpu| now.contains(cpu))
+    };
+    scene.vm.guest.threads > 1 && !scene.threads_are_true() && scene.repinned().is_some_and(same)
+}
+
 fn threads(scene: &Scene<'_>) -> Option<Finding> {
     if scene.vm.guest.threads < 2 || scene.threads_are_true() || scene.vm.vcpus < 2 {
         return None;
@@ -131,6 +141,10 @@ fn threads(scene: &Scene<'_>) -> Option<Finding> {
     let sentence =
         "its guest takes vCPUs for hardware threads of one core, and they may run on different cores".to_owned();
     let because = "its kernel leaves the second of them idle while it takes the core to be busy";
-    let found = Finding::new("threads_that_are_none", Harm::Misled, sentence, because).note().seen(told(scene));
-    Some(found.at(scene.spots([Part::Topology])).cure("tell it of cores only", &[Aspect::Threads]))
+    let found = Finding::new("threads_that_are_none", Harm::Misled, sentence, because).seen(told(scene));
+    let found = found.at(scene.spots([Part::Topology]));
+    if is_out_of_order(scene) {
+        return Some(found.cure("bind them to the same CPUs in another order, core by core", &[Aspect::Pins]));
+    }
+    Some(found.note().cure("tell it of cores only", &[Aspect::Threads]))
 }

@@ -14,6 +14,7 @@ const WORTH_HUGE_PAGES: Bytes = Bytes::GIB;
 pub(crate) fn findings(machine: &Machine, host: &Observation) -> Vec<Finding> {
     let mut found = promised::findings(machine, host);
     let Some(settings) = host.settings.as_ref().filter(|_| !host.vms.is_empty()) else { return found };
+    found.extend(super::interleaving::numa_off(machine));
     let several = machine.nodes.iter().filter(|node| node.memory > Bytes(0)).count() > 1;
     let across =
         if several { [ksm(settings), zone_reclaim(settings), tiers(machine, settings)] } else { [None, None, None] };

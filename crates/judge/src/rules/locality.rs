@@ -10,6 +10,8 @@ use topology::{Bytes, NodeId, NodeSet};
 /// How the memory of a virtual node lies to its vCPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Lies {
+    /// The vCPUs run on nodes without memory: all of it is elsewhere, wherever.
+    NoMemory,
     /// Elsewhere altogether.
     Away,
     /// At the home that somebody decided on, where the vCPUs are not.
@@ -30,6 +32,7 @@ pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
     let judged: Vec<(Lies, &NodeView<'_>)> =
         scene.views.iter().enumerate().filter_map(|(index, view)| Some((lies(scene, index, view)?, view))).collect();
     let kinds = [
+        Lies::NoMemory,
         Lies::Away,
         Lies::VcpusAway,
         Lies::VcpusWider,
@@ -44,15 +47,17 @@ pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
 
 /// How it lies; `None` where nothing is wrong with that.
 fn lies(scene: &Scene<'_>, index: usize, view: &NodeView<'_>) -> Option<Lies> {
-    let machine_has_several = scene.machine.nodes.iter().filter(|node| node.memory.0 > 0).count() > 1;
+    let with_memory = scene.nodes_with_memory();
+    let one_node = with_memory.len() < 2 && view.runs_on.is_subset(&with_memory);
     // Where no vCPU of it is there yet nothing runs away from its memory (`growth`).
-    if !machine_has_several || scene.vm.present_of(view.node) == 0 || view.runs_on.is_empty() {
+    if one_node || scene.vm.present_of(view.node) == 0 || view.runs_on.is_empty() {
         return None;
     }
     let reshaped = scene.target.as_ref().is_ok_and(|target| target.reshaped);
     let unbound = view.node.binding.is_none();
     let settled = view.bound && view.node.lies_on(&view.runs_on);
     let kind = match view.memory_nodes() {
+        _ if view.runs_on.intersection(&with_memory).is_empty() && !with_memory.is_empty() => Lies::NoMemory,
         None if scene.vm.auto.vcpus || scene.vm.auto.memory => return None,
         memory if left_home(view, memory) => Lies::VcpusAway,
         _ if unbound && !view.bound && view.runs_on.len() > 1 => Lies::Floats,
@@ -68,9 +73,10 @@ fn lies(scene: &Scene<'_>, index: usize, view: &NodeView<'_>) -> Option<Lies> {
         Some(nodes) if view.runs_on.is_subset(nodes) => Lies::MemoryWider,
         Some(_) => Lies::VcpusWider,
     };
-    // A VM that gets other virtual nodes gets other homes with them.
-    let away = matches!(kind, Lies::Away | Lies::VcpusAway);
-    if reshaped && !away {
+    // A VM that gets other virtual nodes gets other homes with them. Where it lies apart from its
+    // vCPUs now is said all the same: its width is not what makes it remote.
+    let away = matches!(kind, Lies::NoMemory | Lies::Away | Lies::VcpusAway);
+    if reshaped && !away && kind != Lies::VcpusWider {
         return None;
     }
     let home = scene.target.as_ref().ok().and_then(|target| target.nodes.get(index)).map(|node| &node.home);
@@ -114,6 +120,7 @@ fn finding(scene: &Scene<'_>, kind: Lies, views: &[&NodeView<'_>]) -> Option<Fin
         found = found.note();
     }
     let advice = match kind {
+        Lies::NoMemory => "give it a home that has memory",
         Lies::VcpusAway => "bind the vCPUs to its home again",
         Lies::Away => "bring memory and vCPUs to one home",
         Lies::VcpusWider | Lies::Floats => "bind vCPUs and memory to one home",
@@ -174,6 +181,13 @@ fn words(kind: Lies, who: &str, first: &NodeView<'_>, single: bool) -> (&'static
     let nodes = bound.map(|binding| if single { named(&binding.nodes) } else { "several nodes".to_owned() });
     let nodes = nodes.unwrap_or_default();
     match kind {
+        Lies::NoMemory => (
+            "home_without_memory",
+            Harm::Waits,
+            format!("{their} vCPUs run on {}, which has no memory: all of it is remote", named(&first.runs_on)),
+            "every access goes over the links between the nodes; a processor without DIMMs of its own computes with \
+            those of another",
+        ),
         Lies::Away => (
             "memory_away",
             Harm::Waits,

@@ -8,6 +8,9 @@ mod devices;
 mod distances;
 mod growth;
 pub(crate) mod host;
+mod interleaving;
+mod isolated;
+mod kinds;
 mod latency;
 mod limits;
 mod locality;
@@ -18,6 +21,7 @@ mod promised;
 mod sockets;
 mod start;
 mod unknown;
+mod vcpu_cores;
 mod width;
 
 pub(crate) use distances::told;
@@ -35,7 +39,11 @@ pub(crate) fn all(scene: &Scene<'_>) -> Vec<Finding> {
         locality::findings,
         devices::findings,
         cores::findings,
+        interleaving::findings,
+        isolated::findings,
+        kinds::findings,
         other_threads::findings,
+        vcpu_cores::findings,
         caches::findings,
         sockets::findings,
         distances::findings,

@@ -16,17 +16,17 @@ pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
 }
 
 /// A thread, or some alike, that run no vCPU.
-struct Thread {
-    name: String,
+pub(super) struct Thread {
+    pub(super) name: String,
     /// CPUs that they may use; `None`: every CPU.
-    cpus: Option<CpuSet>,
+    pub(super) cpus: Option<CpuSet>,
     /// Where that is written.
-    part: Option<Part>,
+    pub(super) part: Option<Part>,
     /// Where they ought to run.
     home: NodeSet,
 }
 
-fn of(scene: &Scene<'_>) -> Vec<Thread> {
+pub(super) fn of(scene: &Scene<'_>) -> Vec<Thread> {
     let (vm, home) = (scene.vm, home(scene));
     let own = |name: String, cpus: &Option<CpuSet>, part| Thread {
         name,
@@ -86,8 +86,10 @@ fn home(scene: &Scene<'_>) -> NodeSet {
 
 fn away(scene: &Scene<'_>, threads: &[Thread]) -> Option<Finding> {
     let is_away = |thread: &&Thread| {
-        let usable = thread.cpus.as_ref().map(|set| set.intersection(&scene.all)).unwrap_or_default();
-        !usable.is_empty() && scene.nodes_of(&usable).intersection(&thread.home).is_empty()
+        let usable = thread.cpus.as_ref().map(|set| scene.cpus.used(set)).unwrap_or_default();
+        // Where all CPUs of the home are isolated, other threads are elsewhere on purpose.
+        let has_room = !scene.cpu_nodes.intersection(&thread.home).is_empty();
+        has_room && !usable.is_empty() && scene.nodes_of(&usable).intersection(&thread.home).is_empty()
     };
     let those: Vec<&Thread> = threads.iter().filter(is_away).collect();
     let names: Vec<String> = those.iter().map(|thread| thread.name.clone()).collect();
@@ -110,7 +112,7 @@ fn floating(scene: &Scene<'_>, threads: &[Thread]) -> Option<Finding> {
     let floats = |thread: &&Thread| match &thread.cpus {
         None => scene.cpu_nodes.len() > thread.home.len(),
         Some(set) => {
-            let nodes = scene.nodes_of(&set.intersection(&scene.all));
+            let nodes = scene.nodes_of(&scene.cpus.used(set));
             !nodes.is_subset(&thread.home) && !nodes.intersection(&thread.home).is_empty()
         }
     };

@@ -40,13 +40,13 @@ fn largest(machine: &Machine) -> (usize, usize, Bytes) {
 
 fn too_large(scene: &Scene<'_>) -> Option<Finding> {
     let vm = scene.vm;
-    let by_threads = shape::counts_threads(scene.machine, vm, &scene.views);
+    let by_threads = shape::counts_threads(&scene.own, vm, &scene.views);
     let large: Vec<_> =
-        scene.views.iter().filter(|view| !shape::holds(scene.machine, vm, view.node, by_threads)).collect();
+        scene.views.iter().filter(|view| !shape::holds(&scene.own, vm, view.node, by_threads)).collect();
     if large.is_empty() || scene.cpu_nodes.is_empty() {
         return None;
     }
-    let (cores, threads, memory) = largest(scene.machine);
+    let (cores, threads, memory) = largest(&scene.own);
     let units = if by_threads { count(threads, "hardware thread") } else { count(cores, "core") };
     let each = |view: &&crate::scene::NodeView<'_>| {
         let vcpus = count(vm.present_of(view.node), "vCPU");

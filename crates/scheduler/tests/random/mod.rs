@@ -112,6 +112,8 @@ fn build(nodes: &[RandomNode], distances: &[u32], flat: bool) -> (Machine, Occup
         distances: if flat { Distances::flat(ids) } else { Distances::new(ids, rows).expect("square") },
         cards: Default::default(),
         bandwidth: Bandwidths { memory: nodes.iter().filter_map(gives).collect(), ..Bandwidths::default() },
+        isolated: Default::default(),
+        nohz_full: Default::default(),
         notes: Vec::new(),
     };
     let nodes = nodes.iter().map(|node| (NodeId(node.id), node.held)).collect();

@@ -127,7 +127,7 @@ fn cache_edits(change: &Change<'_>) -> Vec<Edit> {
 fn pin_edits(change: &Change<'_>, xml: &XmlFacts, pins: &NewPins) -> Vec<Edit> {
     let mut edits = Vec::new();
     let vm = change.vm();
-    let places = change.has(&[Aspect::Shape, Aspect::Home, Aspect::Pins]);
+    let places = change.has(&[Aspect::Shape, Aspect::Home, Aspect::Pins, Aspect::Siblings]);
     if places && vm.auto.vcpus {
         edits.push(set(path(["vcpu"]), "placement", "static"));
     }
@@ -135,7 +135,11 @@ fn pin_edits(change: &Change<'_>, xml: &XmlFacts, pins: &NewPins) -> Vec<Edit> {
     // One home and no pins: one attribute says it for vCPUs, emulator and iothreads together, where
     // there is an element for it. To make one would take the number of vCPUs too.
     let has_element = vm.spots.of(Part::Vcpus).is_some();
-    let by_cpuset = has_element && change.target.nodes.len() == 1 && xml.pinned.is_empty() && !pins.vcpus.is_empty();
+    let by_cpuset = has_element
+        && change.target.nodes.len() == 1
+        && xml.pinned.is_empty()
+        && !pins.vcpus.is_empty()
+        && pins.vcpus.iter().all(|(_, cpus)| *cpus == homes);
     let beyond = xml.vcpu_cpuset.as_ref().is_some_and(|cpus| !cpus.is_subset(change.usable().0));
     if by_cpuset || (places && beyond) {
         edits.push(set(path(["vcpu"]), "cpuset", &homes));

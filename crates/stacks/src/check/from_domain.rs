@@ -26,6 +26,7 @@ pub fn shaped(domain: &Domain, text: &str) -> ShapedVm {
         vnuma: !domain.cells.is_empty(),
         nodes,
         pins: (0..domain.vcpus).filter_map(|vcpu| Some((vcpu, pin(vcpu)?))).collect(),
+        real_time: domain.real_time.clone(),
         emulator: domain.emulator_pin.clone().or_else(|| domain.vcpu_cpuset.clone()),
         bound_devices: bound_devices(domain, root),
         iothreads: domain.iothreads.iter().map(|&id| (id, iothread(id))).collect(),

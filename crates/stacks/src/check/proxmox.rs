@@ -194,7 +194,12 @@ pub(super) fn check(machine: &Machine, others: &Occupancy, vm: &ShapedVm, text: 
             finding.cure.restart = true;
         } else if !changes.is_empty() {
             finding.cure.changes.clear();
-            if unbound.is_empty() {
+            if change.as_ref().is_some_and(Change::binds_each_vcpu) {
+                finding.cure.advice = "Proxmox binds no single vCPU, and no balancer takes one off isolated CPUs: a \
+                    hookscript can (taskset -cp CPU THREAD for each vCPU, after each start); or leave these CPUs out of \
+                    isolcpus"
+                    .to_owned();
+            } else if unbound.is_empty() {
                 finding.cure.advice =
                     "Proxmox binds no single vCPU: `homenode balance` on that host brings each to its home".to_owned();
             }
@@ -280,7 +285,7 @@ fn settings(change: &Change<'_>, text: &str, file: &str) -> Vec<Setting> {
     settings.extend(gone.map(|node| Setting { key: format!("numa{}", node.id), value: None }));
     let pins = change.pins();
     let homes = target.nodes.iter().fold(CpuSet::new(), |all, node| all.union(&node.cpus));
-    let moves = !pins.vcpus.is_empty() || pins.emulator.is_some();
+    let moves = (!pins.vcpus.is_empty() || pins.emulator.is_some()) && !change.binds_each_vcpu();
     if moves && vm.emulator.as_ref() != Some(&homes) {
         settings.push(Setting::new("affinity", homes));
     }

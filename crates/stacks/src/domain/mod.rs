@@ -55,6 +55,8 @@ pub struct Domain {
     pub vcpu_cpuset: Option<CpuSet>,
     /// `<vcpupin>`, by vCPU.
     pub vcpu_pins: BTreeMap<u32, CpuSet>,
+    /// vCPUs of `<vcpusched scheduler='fifo'>` and `'rr'`.
+    pub real_time: CpuSet,
     /// `<emulatorpin>`.
     pub emulator_pin: Option<CpuSet>,
     /// Numbers of its iothreads: `<iothreadids>` and `<iothreads>`.

@@ -187,6 +187,12 @@ fn iothreads(root: Node<'_, '_>) -> Read<BTreeSet<u32>> {
 fn pins(root: Node<'_, '_>, domain: &mut Domain) -> Read<()> {
     domain.vcpu_pins = pins_of(root, "vcpupin", "vcpu")?;
     domain.iothread_pins = pins_of(root, "iothreadpin", "iothread")?;
+    for sched in at(root, &["cputune", "vcpusched"]) {
+        // `batch` and `idle` are other classes (libvirt: formatdomain.rst, `vcpusched`).
+        if matches!(sched.attribute("scheduler"), Some("fifo" | "rr")) {
+            domain.real_time.extend(required_list::<CpuId>(sched, "vcpus")?.iter());
+        }
+    }
     let emulator = first(root, &["cputune", "emulatorpin"]);
     domain.emulator_pin = emulator.map(|pin| required_list(pin, "cpuset")).transpose()?;
     Ok(())

@@ -4,7 +4,7 @@
 use super::error::{ReadError, check_size};
 use super::shape::{Place, Shape, node};
 use crate::rates::Rates;
-use crate::{Bandwidths, Bytes, CoreId, CpuId, Distances, Llc, LlcId, Machine, NodeId, SocketId, TomlText};
+use crate::{Bandwidths, Bytes, CoreId, CpuId, CpuSet, Distances, Llc, LlcId, Machine, NodeId, SocketId, TomlText};
 use serde::Deserialize;
 
 /// How Linux numbers the hardware threads.
@@ -41,6 +41,8 @@ struct MachineFile {
     #[serde(default = "level_3")]
     llc_level: u8,
     distances: Option<Vec<Vec<u32>>>,
+    /// CPUs that the kernel's load balancer leaves out (`isolcpus=`).
+    isolated_cpus: Option<String>,
     rates: Option<Rates>,
 }
 
@@ -98,7 +100,8 @@ pub fn described(text: &str, file: &str) -> Result<Described, ReadError> {
     }
     let file_content: MachineFile = TomlText::new(text, file).read()?;
     file_content.check(file)?;
-    let shape = file_content.shape();
+    let mut shape = file_content.shape();
+    shape.isolated = file_content.isolated(file, &shape)?;
     let nodes: Vec<NodeId> = shape.nodes.iter().map(|node| node.id).collect();
     let distances = file_content.distances.map(|rows| table(file, nodes, rows)).transpose()?;
     let name = file_content.name.unwrap_or_else(|| super::stem(file));
@@ -156,6 +159,16 @@ impl MachineFile {
             all.saturating_add(of_cache.saturating_mul(count as usize))
         });
         check_size(file, nodes.saturating_mul(threads), nodes)
+    }
+
+    fn isolated(&self, file: &str, shape: &Shape) -> Result<CpuSet, ReadError> {
+        let Some(text) = &self.isolated_cpus else { return Ok(CpuSet::new()) };
+        super::shape::isolated(text, shape).map_err(|valid| ReadError::Field {
+            file: file.to_owned(),
+            field: "isolated_cpus",
+            value: crate::input::excerpt(text),
+            valid,
+        })
     }
 
     /// The caches of each node in order, and how many there are of each in a row.

@@ -22,6 +22,7 @@ mod homes;
 mod hwloc_cpukinds;
 mod hwloc_distances;
 mod hwloc_xml;
+mod isolation;
 mod libvirt_capabilities;
 mod libvirt_capabilities_caches;
 mod limits;

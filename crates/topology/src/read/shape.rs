@@ -28,6 +28,8 @@ pub(super) struct Shape {
     pub(super) threads: Vec<(CpuId, Place)>,
     pub(super) cpu_model: Option<String>,
     pub(super) notes: Vec<String>,
+    /// CPUs that the kernel's load balancer leaves out.
+    pub(super) isolated: CpuSet,
     /// Sockets that were begun.
     pub(super) sockets: BTreeSet<SocketId>,
 }
@@ -100,6 +102,8 @@ impl Shape {
             distances,
             cards: BTreeMap::new(),
             bandwidth: Bandwidths::default(),
+            isolated: self.isolated,
+            nohz_full: CpuSet::new(),
             notes: self.notes,
         })
     }
@@ -152,6 +156,17 @@ impl Shape {
             self.notes.push("It does not say how much memory the nodes have: no VM can be placed here.".to_owned());
         }
     }
+}
+
+/// Isolated CPUs as a described machine states them: some of its CPUs, not all.
+///
+/// # Errors
+/// What would be valid.
+pub(super) fn isolated(text: &str, shape: &Shape) -> Result<CpuSet, String> {
+    let all: CpuSet = shape.threads.iter().map(|&(cpu, _)| cpu).collect();
+    let valid = || format!("expected some of its CPUs {all}, such as \"2-3,6\", and at least one left to the kernel");
+    let cpus: CpuSet = text.parse().map_err(|_| valid())?;
+    if cpus.is_subset(&all) && cpus != all { Ok(cpus) } else { Err(valid()) }
 }
 
 fn repeated(ids: impl Iterator<Item = u32>) -> Option<u32> {

@@ -4,6 +4,7 @@ use super::error::{ReadError, check_size};
 use super::shape::{Place, Shape, node};
 use super::synthetic_grammar::{At, Attached, Attributes, Description, Kind, Level, error, parse};
 use super::synthetic_indexes;
+use crate::input::excerpt;
 use crate::{Bytes, CoreId, CpuId, Llc, LlcId, Machine, NodeId, SocketId};
 
 /// Memory of a NUMA node that states none. hwloc gives it to `numa:N` levels; here `[numa]` has it
@@ -31,6 +32,11 @@ pub fn from_synthetic(text: &str) -> Result<Machine, ReadError> {
     };
     build.object(0, Place::default(), &description.attached, &numbers.root_nodes);
     let whole = At { word: text.to_owned(), start: 0 };
+    let stated = description.levels.last().and_then(|level| Some((level, level.attributes.isolated_cpus.as_ref()?)));
+    if let Some((level, cpus)) = stated {
+        let valid = |valid: String| error(text, &level.at, format!("isolated_cpus={}: {valid}", excerpt(cpus)));
+        build.shape.isolated = super::shape::isolated(cpus, &build.shape).map_err(valid)?;
+    }
     build.shape.finish(&crate::input::name(text), None, |reason| error(text, &whole, reason))
 }
 

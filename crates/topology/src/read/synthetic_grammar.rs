@@ -26,6 +26,8 @@ pub(super) struct Attributes {
     pub(super) memory: Option<Bytes>,
     pub(super) size: Option<Bytes>,
     pub(super) indexes: Option<String>,
+    /// Of hardware threads; homenode's own, not hwloc's.
+    pub(super) isolated_cpus: Option<String>,
 }
 
 /// A memory attached in brackets: a NUMA node beside each object of the level before it.
@@ -203,11 +205,17 @@ fn split_attributes<'a>(text: &str, word: &'a str, at: &At) -> Result<(&'a str, 
             "memory" => attributes.memory = Some(amount(text, value, at)?),
             "size" => attributes.size = Some(amount(text, value, at)?),
             "indexes" => attributes.indexes = Some(value.to_owned()),
+            "isolated_cpus" if head.starts_with("pu") || head.starts_with("thread") => {
+                attributes.isolated_cpus = Some(value.to_owned());
+            }
             _ => {
                 return Err(error(
                     text,
                     at,
-                    format!("unknown attribute `{}`: write memory=, size= or indexes=", excerpt(key)),
+                    format!(
+                        "unknown attribute `{}`: write memory=, size=, indexes=, or of pu isolated_cpus=",
+                        excerpt(key)
+                    ),
                 ));
             }
         }

@@ -4,7 +4,7 @@
 use super::error::{ReadError, check_size};
 use super::limits::Limits;
 use super::tree::Tree;
-use super::{cards, cpu_model, cpus, hmat, homes, memory};
+use super::{cards, cpu_model, cpus, hmat, homes, isolation, memory};
 use crate::{Bytes, Distances, Machine, MemoryKind, Node, NodeId};
 use std::path::Path;
 
@@ -88,7 +88,9 @@ pub(super) fn machine(tree: &Tree, name: &str) -> Result<Machine, ReadError> {
     let listed = nodes.iter().zip(memory).map(node).collect();
     let (name, cpu_model) = (name.to_owned(), info.model);
     let (cards, bandwidth) = (cards::read(tree, &nodes), hmat::read(tree, &nodes));
-    Ok(Machine { name, cpu_model, nodes: listed, llcs, threads, distances, cards, bandwidth, notes })
+    let (isolated, nohz_full) = isolation::read(tree, &threads, &mut notes)?;
+    let nodes = listed;
+    Ok(Machine { name, cpu_model, nodes, llcs, threads, distances, cards, bandwidth, isolated, nohz_full, notes })
 }
 
 fn distances(tree: &Tree, nodes: &[NodeId], notes: &mut Vec<String>) -> Result<Distances, ReadError> {

@@ -76,6 +76,19 @@ impl BalancerNow {
         }
     }
 
+    /// One of which only the lock says that it is there.
+    fn of_holder(pid: Option<u32>) -> Self {
+        Self { pid, life: Life::of_holder(pid), silent_seconds: None, doing: None, doing_seconds: None }
+    }
+
+    /// Where this one has ended and another holds the lock, that one.
+    fn or_holder(self, holder: Option<Option<u32>>) -> Self {
+        match holder {
+            Some(pid) if self.life == Life::Dead => Self::of_holder(pid),
+            _ => self,
+        }
+    }
+
     /// `balancer: process 7`, and what one must know of it.
     pub(crate) fn sentence(&self) -> String {
         let doing = self.doing.as_ref();
@@ -85,6 +98,7 @@ impl BalancerNow {
                 let doing = doing.map_or_else(String::new, |doing| format!(", at work{seconds}: {doing}"));
                 format!("balancer: process {pid}{doing}")
             }
+            (Life::Running, None) => "balancer: a process that has no number here".to_owned(),
             (Life::Stopped, Some(pid)) => {
                 let doing = doing.map_or_else(String::new, |doing| format!("; stopped in the middle of: {doing}"));
                 format!("BALANCER STOPPED: process {pid} does nothing until `kill -CONT {pid}`{doing}")
@@ -221,13 +235,16 @@ pub(crate) fn examine(host: &mut dyn Observe, interval: Duration) -> anyhow::Res
 impl Remembered {
     /// What a balancer of this host remembers; the defaults where there is none and was none.
     pub(crate) fn of_this_host(state: &StateArguments) -> Self {
+        // A state that was named is that of another host, or of another time.
+        let holder = if state.state.is_none() { balancer_place::lock_holder() } else { None };
         let watched = |seen: Watched| Self {
-            balancer: Some(BalancerNow::of(&seen)),
+            balancer: Some(BalancerNow::of(&seen).or_holder(holder)),
             policy: seen.saved.policy,
             balance: seen.saved.balance,
             records: Some(seen.saved.vms),
         };
-        balancer_place::look(state).map(watched).unwrap_or_default()
+        let none = || Self { balancer: holder.map(BalancerNow::of_holder), ..Self::default() };
+        balancer_place::look(state).map_or_else(none, watched)
     }
 
     /// Where everybody lives and should live.
@@ -268,6 +285,16 @@ mod tests {
         let stopped = now(Life::Stopped, Some(7), None);
         assert_eq!(stopped, "BALANCER STOPPED: process 7 does nothing until `kill -CONT 7`");
         assert_eq!(now(Life::Dead, None, None), "no balancer runs");
+        // The last one was killed, and the one after it was stopped before it wrote anything.
+        let killed = |holder| {
+            let doing = Some("VM web: home 0".to_owned());
+            let now = BalancerNow { pid: None, life: Life::Dead, silent_seconds: None, doing, doing_seconds: None };
+            now.or_holder(holder).sentence()
+        };
+        let us = std::process::id();
+        assert_eq!(killed(Some(Some(us))), format!("balancer: process {us}"));
+        assert_eq!(killed(Some(None)), "balancer: a process that has no number here");
+        assert!(killed(None).contains("--release"));
         let killed = now(Life::Dead, None, Some("VM web: home 0"));
         assert!(killed.contains("in the middle of: VM web: home 0") && killed.contains("--release"), "{killed}");
     }

@@ -20,6 +20,16 @@ pub enum Life {
     Dead,
 }
 
+impl Life {
+    /// Whether a process that holds the lock of balancers works.
+    pub fn of_holder(pid: Option<u32>) -> Self {
+        match pid.and_then(run_state) {
+            Some('T' | 't') => Self::Stopped,
+            _ => Self::Running,
+        }
+    }
+}
+
 /// A decision that is being carried out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Doing {
@@ -89,6 +99,7 @@ mod tests {
         );
         // The same number, another process.
         assert_eq!(life(child.id(), started + 1), Life::Dead);
+        assert_eq!([Life::of_holder(Some(child.id())), Life::of_holder(None)], [Life::Stopped, Life::Running]);
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(life(child.id(), started), Life::Dead);

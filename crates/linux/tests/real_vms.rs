@@ -349,3 +349,15 @@ fn inner_without_rights() {
     assert!(host.examine().is_ok());
     println!("inner: refused");
 }
+
+#[test]
+fn nodes_of_the_old_form_have_their_part_each_and_one_without_vcpus_uses_none() {
+    let shape = "-machine pc-i440fx-5.0 -m 64 -mem-prealloc -smp 2 -numa node,mem=32,cpus=0-1 -numa node,mem=32";
+    let Some(vm) = Paused::start("nodes_of_the_old_form", "tcg,thread=multi", shape) else { return };
+    let (mut host, _) = vm.seen(|vm, seen| vm.threads.vcpus.len() == 2 && mib(seen, 0) == 32 && mib(seen, 1) == 32);
+    std::thread::sleep(Duration::from_millis(20));
+    let seen = of(&host.examine().expect("/proc"), vm.pid()).expect("seen");
+    assert_eq!((mib(&seen, 0), mib(&seen, 1)), (32, 32), "{seen:?}");
+    assert_eq!(seen.clients[1].cpu_used, Some(0.0));
+    assert!(seen.clients[1].cpu_used.is_some_and(f64::is_sign_positive));
+}

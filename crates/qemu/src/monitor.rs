@@ -179,7 +179,9 @@ fn block(qmp: &mut Qmp, data: &Value) -> Result<Option<PluggedMemory>, QemuError
     let size = data["max-size"].as_u64().map_or(given, Bytes);
     let answer = unless_refused(qmp.human(&format!("gpa2hva {guest:#x}")))?;
     let address = answer.and_then(|answer| host_address(&answer));
-    Ok(address.map(|address| PluggedMemory { virtual_node, address, size, given }))
+    // A path in QEMU's tree of objects: `/objects/ID`.
+    let backend = data["memdev"].as_str().and_then(|path| path.rsplit_once('/')).map(|(_, id)| id.to_owned());
+    Ok(address.map(|address| PluggedMemory { backend, virtual_node, address, size, given }))
 }
 
 fn unless_refused<T>(answer: Result<T, QemuError>) -> Result<Option<T>, QemuError> {

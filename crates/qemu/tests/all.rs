@@ -2,6 +2,7 @@
 
 mod backing;
 mod common;
+mod dimms_alike;
 mod hostile_monitors;
 mod hot_add;
 mod lifecycle;

@@ -212,8 +212,8 @@ struct Known {
 }
 
 /// A QEMU that waits, and its monitor.
-struct Vm {
-    child: Child,
+pub(crate) struct Vm {
+    pub(crate) child: Child,
     write: ChildStdin,
     read: BufReader<ChildStdout>,
 }
@@ -227,7 +227,7 @@ impl Drop for Vm {
 }
 
 impl Vm {
-    fn start(qemu: &Path, directory: &Path, line: &str) -> Self {
+    pub(crate) fn start(qemu: &Path, directory: &Path, line: &str) -> Self {
         let mut command = Command::new(qemu);
         command.args("-S -nodefaults -display none -accel tcg,thread=multi -no-user-config -qmp stdio".split(' '));
         let line = line.replace("TWO", TWO);
@@ -243,7 +243,7 @@ impl Vm {
         vm
     }
 
-    fn ask(&mut self, command: &str, arguments: &Value) -> Value {
+    pub(crate) fn ask(&mut self, command: &str, arguments: &Value) -> Value {
         writeln!(self.write, "{}", json!({ "execute": command, "arguments": arguments })).expect("asked");
         loop {
             let mut line = String::new();

@@ -69,10 +69,7 @@ impl Accounts {
     /// CPUs used and waited for by some threads between the last two observations; `None` unless
     /// each was read in both.
     pub(super) fn used(&self, threads: &[u32]) -> (Option<f64>, Option<f64>) {
-        let elapsed_ns = self.now_ns.saturating_sub(self.before_ns) as f64;
-        if self.before_ns == 0 || elapsed_ns <= 0.0 || threads.is_empty() {
-            return (None, None);
-        }
+        let Some(elapsed_ns) = self.elapsed_ns().filter(|_| !threads.is_empty()) else { return (None, None) };
         let (mut ran, mut waited) = (0, 0);
         for thread in threads {
             let account = self.threads.iter().find(|account| account.thread_id == *thread);
@@ -83,6 +80,18 @@ impl Accounts {
             waited += now.waited_ns.saturating_sub(before.waited_ns);
         }
         (Some(ran as f64 / elapsed_ns), Some(waited as f64 / elapsed_ns))
+    }
+
+    /// The same of a client that has no vCPUs, and so no threads.
+    pub(super) fn used_by_none(&self) -> (Option<f64>, Option<f64>) {
+        let none = self.elapsed_ns().map(|_| 0.0);
+        (none, none)
+    }
+
+    /// Time between the last two readings.
+    fn elapsed_ns(&self) -> Option<f64> {
+        let elapsed = self.now_ns.saturating_sub(self.before_ns);
+        (self.before_ns > 0 && elapsed > 0).then_some(elapsed as f64)
     }
 }
 

@@ -9,12 +9,13 @@ use crate::memory::{Mapping, mappings_in};
 use crate::proc_text::{stat_field, status_amount, status_field};
 use crate::root::Root;
 use crate::sys;
-use crate::vm::{Region, RegionKind, RunningVm, ThreadKind, VmClient, vhost};
+use crate::vm::{Given, Region, RegionKind, RunningVm, ThreadKind, VmClient, vhost};
 use scheduler::{
     Backing, ClientObservation, Mobility, OtherThread, OtherThreadKind, PolicyOfMemory, SchedulingClass, Unseen, VmKey,
     VmLimits, VmObservation,
 };
 use std::collections::BTreeMap;
+use std::ops::Range;
 use topology::{Bytes, CpuSet, NodeId};
 
 /// Page tables of a VM, in bytes: what the kernel walks to say where each of its pages is.
@@ -34,7 +35,14 @@ pub(super) fn complete(root: &Root, tracked: &Tracked, observed: &mut VmObservat
     for (client, shown) in vm.clients.iter().zip(&mut observed.clients) {
         shown.vcpu_cpus = client.vcpus.iter().filter_map(|vcpu| Some((*vcpu, cpus.get(vcpu)?.clone()))).collect();
         if let Some(mappings) = mappings.as_ref().filter(|_| !client.regions.is_empty()) {
-            policies(client, mappings, shown);
+            // Of a block that several clients have parts of, the kernel may say only the whole.
+            let is_part = |region: &Region| region.backend.is_none() && region.given == Given::All;
+            let has_part = vm.clients.len() > 1 && client.regions.iter().any(is_part);
+            match (has_part, shown.memory.clone()) {
+                (false, _) => policies(client, mappings, shown, None),
+                (true, Some(estimated)) => policies(client, mappings, shown, Some(&estimated)),
+                (true, None) => {}
+            }
         }
     }
     // Of memory that cannot be told from QEMU's own, how much there is at most.
@@ -57,11 +65,20 @@ fn affinity(root: &Root, vm: &RunningVm, thread: u32) -> Option<CpuSet> {
 }
 
 /// The kernel's own words, and what they say of where the memory is: that counts more than an
-/// estimate.
-fn policies(client: &VmClient, mappings: &[Mapping], shown: &mut ClientObservation) {
+/// estimate. Where a mapping goes beyond the client's memory, which then is a part of a block,
+/// `estimated` counts instead.
+fn policies(
+    client: &VmClient,
+    mappings: &[Mapping],
+    shown: &mut ClientObservation,
+    estimated: Option<&BTreeMap<NodeId, Bytes>>,
+) {
     let (mut policies, mut unsaid) = (Vec::new(), Bytes(0));
     for region in &client.regions {
         let mut of_region = policies_of(region, mappings);
+        if let Some(estimated) = estimated {
+            part(region, mappings, &mut of_region, estimated.clone());
+        }
         let resident: Bytes = of_region.iter().flat_map(|policy| policy.resident.values().copied()).sum();
         if region.given().is_none() {
             unsaid = unsaid.saturating_add(resident);
@@ -85,12 +102,43 @@ fn policies(client: &VmClient, mappings: &[Mapping], shown: &mut ClientObservati
     shown.policies = Some(policies);
 }
 
+/// Puts what was estimated of a part of a block in the place of what the kernel says of mappings that
+/// go beyond it.
+fn part(
+    region: &Region,
+    mappings: &[Mapping],
+    policies: &mut [PolicyOfMemory],
+    mut estimated: BTreeMap<NodeId, Bytes>,
+) {
+    let Range { start, end } = region.addresses;
+    let goes_beyond = |(mapping, ends): (&Mapping, u64)| mapping.start < start || ends > end;
+    let beyond: Vec<bool> = ranges(region, mappings).map(goes_beyond).collect();
+    let own = policies.iter().zip(&beyond).filter(|(_, beyond)| !**beyond);
+    for (node, bytes) in own.flat_map(|(policy, _)| &policy.resident) {
+        if let Some(rest) = estimated.get_mut(node) {
+            *rest = rest.saturating_sub(*bytes);
+        }
+    }
+    for ((policy, (mapping, ends)), _) in
+        policies.iter_mut().zip(ranges(region, mappings)).zip(&beyond).filter(|(_, beyond)| **beyond)
+    {
+        policy.resident = std::mem::take(&mut estimated);
+        let size = Bytes(ends.min(end).saturating_sub(mapping.start.max(start)));
+        policy.absent = size.saturating_sub(policy.resident.values().copied().sum());
+    }
+}
+
 /// The mappings of a region. The first may begin below it: the kernel merges what adjoins.
 /// `numa_maps` says no ends: a mapping ends at the next one at the latest.
+fn ranges<'a>(region: &Region, mappings: &'a [Mapping]) -> impl Iterator<Item = (&'a Mapping, u64)> {
+    let (start, end) = (region.addresses.start, region.addresses.end);
+    let first = mappings.partition_point(|mapping| mapping.start <= start).saturating_sub(1);
+    let within = mappings[first..].iter().take_while(move |mapping| mapping.start < end);
+    within.zip(mappings[first..].iter().skip(1).map(|next| next.start).chain([u64::MAX]))
+}
+
+/// The policy of each, and what is resident there.
 fn policies_of(region: &Region, mappings: &[Mapping]) -> Vec<PolicyOfMemory> {
-    let first = mappings.partition_point(|mapping| mapping.start <= region.addresses.start).saturating_sub(1);
-    let within = mappings[first..].iter().take_while(|mapping| mapping.start < region.addresses.end);
-    let ends = mappings[first..].iter().skip(1).map(|next| next.start).chain([u64::MAX]);
     let policy = |(mapping, end): (&Mapping, u64)| {
         let range = mapping.start.max(region.addresses.start)..end.min(region.addresses.end);
         let resident: BTreeMap<NodeId, Bytes> =
@@ -109,7 +157,7 @@ fn policies_of(region: &Region, mappings: &[Mapping]) -> Vec<PolicyOfMemory> {
             resident,
         }
     };
-    within.zip(ends).map(policy).collect()
+    ranges(region, mappings).map(policy).collect()
 }
 
 fn resident(root: &Root, vm: &RunningVm) -> Option<Bytes> {
@@ -264,4 +312,53 @@ pub(super) fn unseen(hidden: Option<&str>, vms: &[VmObservation], tracked: &[&Ru
         unseen.push(of(&[&vm.vm], what));
     }
     unseen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vm::RegionEvidence;
+
+    const MIB: u64 = 1 << 20;
+
+    fn mib(nodes: &[(u32, u64)]) -> BTreeMap<NodeId, Bytes> {
+        nodes.iter().map(|&(node, mib)| (NodeId(node), Bytes::from_mib(mib))).collect()
+    }
+
+    /// A mapping that begins at so many MiB, with so many MiB on each node.
+    fn mapping(at: u64, nodes: &[(u32, u64)]) -> Mapping {
+        let pages = nodes.iter().map(|&(node, mib)| (NodeId(node), mib)).collect();
+        Mapping { start: at * MIB, policy: "default".to_owned(), pages, page_size: Bytes::from_mib(1) }
+    }
+
+    #[test]
+    fn a_part_of_a_block_has_what_was_estimated_of_it_and_not_the_whole() {
+        // One block of 64 MiB: the lower half is virtual node 0's and on node 0, the upper half virtual
+        // node 1's and on node 1. The kernel says 32 MiB on each of both, of the whole.
+        let mappings = [mapping(100, &[(0, 32), (1, 32)]), mapping(164, &[])];
+        let client = |at: u64| VmClient {
+            fixed_memory: Bytes::from_mib(32),
+            regions: vec![Region {
+                backend: None,
+                addresses: at * MIB..(at + 32) * MIB,
+                kind: RegionKind::Anonymous,
+                path: String::new(),
+                page_size: None,
+                evidence: RegionEvidence::Size,
+                given: Given::All,
+            }],
+            ..VmClient::default()
+        };
+        let of = |at: u64, mappings: &[Mapping], estimated: &[(u32, u64)]| {
+            let mut shown = ClientObservation::default();
+            policies(&client(at), mappings, &mut shown, Some(&mib(estimated)));
+            let absent: Bytes = shown.policies.iter().flatten().map(|policy| policy.absent).sum();
+            (shown.memory.unwrap_or_default(), absent.mib())
+        };
+        assert_eq!(of(100, &mappings, &[(0, 32)]), (mib(&[(0, 32)]), 0));
+        assert_eq!(of(132, &mappings, &[(1, 30)]), (mib(&[(1, 30)]), 2));
+        // Split at 140 MiB, within the upper half: the last 24 MiB are its own, as the kernel says.
+        let split = [mapping(100, &[(0, 32), (1, 6)]), mapping(140, &[(1, 20)]), mapping(164, &[])];
+        assert_eq!(of(132, &split, &[(1, 26)]), (mib(&[(1, 26)]), 6)); // 6 + 20; 2 + 4 are untouched
+    }
 }

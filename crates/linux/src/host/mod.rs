@@ -274,7 +274,8 @@ impl LinuxHost {
         let first = self.busy_at_ns == 0 || elapsed <= 0.0;
         let used = |cpus: &CpuSet| {
             let of = |cpu: CpuId| Some(busy.get(&cpu)?.saturating_sub(*self.busy.get(&cpu)?) as f64 / elapsed);
-            if first { None } else { Some(cpus.iter().filter_map(of).sum()) }
+            // The sum of none is a negative zero.
+            if first { None } else { Some(cpus.iter().filter_map(of).sum::<f64>() + 0.0) }
         };
         // What VMs that wait to be examined may still touch is promised to them.
         let free = match self.unexamined() {

@@ -11,7 +11,7 @@ use crate::proc_text::status_field;
 use crate::root::Root;
 use crate::sys::{AffinityOfThreads, ProcessHandle};
 use crate::traffic::Measured;
-use crate::vm::{Region, RunningVm, VcpuEvidence, VmClient, VmThreads};
+use crate::vm::{Hints, Region, RunningVm, VcpuEvidence, VmClient, VmThreads};
 use scheduler::{ClientId, ClientObservation, GroupObservation, Mobility, RunState, VcpuGroup, VmObservation};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -122,7 +122,10 @@ impl Tracked {
 
     /// Looks again at what seldom changes. A process that ends meanwhile is left as it was.
     fn examine(&mut self, root: &Root, around: &Around<'_>) {
-        match RunningVm::examine(root, self.vm.key.pid) {
+        let hints = Hints::of(&self.vm, self.said.plugged_memory.as_deref());
+        match RunningVm::examine_with(root, self.vm.key.pid, &hints) {
+            // Its files say nothing any more: what was known stays.
+            Ok(Some(vm)) if vm.unread.is_some() && self.vm.unread.is_none() => {}
             Ok(Some(vm)) if vm.key == self.vm.key => {
                 self.changed(|this| {
                     this.vm = vm;
@@ -233,6 +236,11 @@ impl Tracked {
         self.said.plugged_memory = plugged_memory.or(self.said.plugged_memory.take());
         self.said.run_state = run_state.or(self.said.run_state);
         if of_shape {
+            // What it said of devices may tell the rest of its memory from them.
+            let unknown = |client: &VmClient| client.memory_unknown_because.is_some();
+            if self.vm.unread.is_none() && self.vm.clients.iter().any(unknown) {
+                self.examine(root, around);
+            }
             self.said_before = false;
             let before: Vec<u32> = self.thread_ids().copied().collect();
             self.changed(Self::vm_as_told);
@@ -289,7 +297,9 @@ impl Tracked {
         let cpus: Vec<CpuSet> = clients.iter().map(|client| self.affinity_of(root, client, around.machine)).collect();
         self.vm.clients = clients;
         let observe = |((client, (memory, memory_size)), cpus): ((&VmClient, _), _)| {
-            let (cpu_used, cpu_waited) = self.accounts.used(&client.thread_ids);
+            let has_none = client.vcpus.is_empty() && client.virtual_node.is_some();
+            let (cpu_used, cpu_waited) =
+                if has_none { self.accounts.used_by_none() } else { self.accounts.used(&client.thread_ids) };
             let measured = traffic(&self.vm, client.id);
             ClientObservation {
                 id: client.id,

@@ -4,7 +4,7 @@ use super::config_files;
 use super::huge_pages;
 use super::kvm::{self, Evidence};
 use super::owner;
-use super::regions::{self, Found, Given, Region, UnknownMemory};
+use super::regions::{self, Beside, Found, Given, Hints, Region, UnknownMemory};
 use super::threads::{VcpuEvidence, VmThreads};
 use super::{RunningVm, VmClient};
 use crate::error::{LinuxError, is_short_of_resources, read_text};
@@ -83,6 +83,14 @@ impl RunningVm {
     /// it is QEMU and has no guest, or not yet; it says of itself what no VM has. Memory regions
     /// that may not be read are left empty.
     pub fn examine(root: &Root, pid: u32) -> Result<Option<Self>, LinuxError> {
+        Self::examine_with(root, pid, &Hints::default())
+    }
+
+    /// The same, of one of which something is known.
+    ///
+    /// # Errors
+    /// As [`examine`](Self::examine).
+    pub(crate) fn examine_with(root: &Root, pid: u32, hints: &Hints) -> Result<Option<Self>, LinuxError> {
         let first = FirstWords::read(root, pid)?;
         let words = first.words();
         let named = words.first().is_some_and(|program| is_qemu(program));
@@ -129,7 +137,7 @@ impl RunningVm {
         let name = command.name.as_deref().map_or_else(|| format!("pid {pid}"), topology::input::name);
         let key = VmKey { name, pid, started: started_ticks(root, pid)? };
         let origin = Origin::of(&groups);
-        let Blocks { mut clients, unplaced, left_over } = blocks(root, &command, &threads, &maps);
+        let Blocks { mut clients, unplaced, left_over } = blocks(root, &command, &threads, &maps, hints);
         clients.iter_mut().for_each(|client| client.spread_over = spread_over(&command, client));
         if !origin.by_homenode {
             clients.iter_mut().for_each(|client| client.chosen_nodes = chosen_nodes(&command, client));
@@ -251,7 +259,13 @@ struct Blocks {
     left_over: Vec<Region>,
 }
 
-fn blocks(root: &Root, command: &CommandLine, threads: &VmThreads, maps: &Result<&str, UnknownMemory>) -> Blocks {
+fn blocks(
+    root: &Root,
+    command: &CommandLine,
+    threads: &VmThreads,
+    maps: &Result<&str, UnknownMemory>,
+    hints: &Hints,
+) -> Blocks {
     if let Some(why) = &command.unread {
         let vcpus = threads.vcpus.iter().map(|thread| thread.index).collect();
         let unknown = iter::once(Err(UnknownMemory::Unread { why: why.clone() }));
@@ -261,7 +275,11 @@ fn blocks(root: &Root, command: &CommandLine, threads: &VmThreads, maps: &Result
     // Most VMs have no file behind their memory: then nobody needs to know what is mounted.
     let mut mounts = None;
     let is_pool = |device: &str| mounts.get_or_insert_with(|| huge_pages::Mounts::read(root)).is_pool(device);
-    let Found { mut blocks, mut later, mut left_over } = regions::find(command, maps.as_ref().copied(), is_pool);
+    // Virtual nodes whose vCPUs share a thread cannot move apart.
+    let is_one_clients = command.nodes.len() < 2 || threads.evidence == VcpuEvidence::OneForAll;
+    let known = Beside { hints, is_one_clients };
+    let Found { mut blocks, mut later, mut left_over } =
+        regions::find(command, maps.as_ref().copied(), &known, is_pool);
     let in_files = |region: &&mut Region| !region.path.is_empty();
     let found = blocks.values_mut().filter_map(|block| block.as_mut().ok());
     for region in found.chain(&mut later).chain(&mut left_over).filter(in_files) {
@@ -273,8 +291,7 @@ fn blocks(root: &Root, command: &CommandLine, threads: &VmThreads, maps: &Result
     let whole = |id: &&String| !parts.contains(*id);
     let size_of =
         |ids: &[String]| ids.iter().filter(whole).filter_map(|id| Some(command.backend(id)?.size)).sum::<Bytes>();
-    // Virtual nodes whose vCPUs share a thread cannot move apart.
-    if command.nodes.len() < 2 || threads.evidence == VcpuEvidence::OneForAll {
+    if is_one_clients {
         let named = command.guest_backends().filter_map(|id| blocks.remove(id)).collect::<Vec<_>>();
         let own = blocks.remove("").into_iter().chain(named).chain(later.into_iter().map(Ok));
         let memory = memory(command);

@@ -17,6 +17,7 @@ pub mod vhost;
 
 pub(crate) use examine::{FirstWords, arguments, started_ticks};
 pub use plugged::PluggedMemory;
+pub(crate) use regions::Hints;
 pub use regions::{Given, Region, RegionEvidence, RegionKind, UnknownMemory};
 pub use threads::{ThreadKind, VcpuEvidence, VcpuThread, VmThreads};
 

@@ -16,8 +16,10 @@ use std::ops::Range;
 use topology::Bytes;
 
 /// A memory device of a guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluggedMemory {
+    /// The `id` of its backend, where it has one that is said.
+    pub backend: Option<String>,
     /// The virtual node that it was plugged into.
     pub virtual_node: u32,
     /// Where it begins in QEMU's address space.
@@ -29,7 +31,7 @@ pub struct PluggedMemory {
 }
 
 impl PluggedMemory {
-    fn addresses(&self) -> Range<u64> {
+    pub(crate) fn addresses(&self) -> Range<u64> {
         self.address..self.address.saturating_add(self.size.0)
     }
 }
@@ -121,6 +123,7 @@ mod tests {
             ..RunningVm::default()
         };
         let said = |given: u64| PluggedMemory {
+            backend: None,
             virtual_node: 1,
             address: 1000 * MIB,
             size: Bytes::from_mib(320),
@@ -149,7 +152,13 @@ mod tests {
             region(Some("ram"), 512 * MIB..768 * MIB, Given::All),
         ];
         let mut vm = RunningVm { clients: vec![client(0, regions)], ..RunningVm::default() };
-        let said = |address, given| PluggedMemory { virtual_node: 0, address, size: Bytes::from_mib(512), given };
+        let said = |address, given| PluggedMemory {
+            backend: None,
+            virtual_node: 0,
+            address,
+            size: Bytes::from_mib(512),
+            given,
+        };
         vm.told_of_plugged(&[said(0, Bytes::from_mib(130)), said(512 * MIB, Bytes::from_mib(1))]);
         assert_eq!(vm.clients[0].known_memory().mib(), 386); // 256 + 130
         assert_eq!(vm.clients[0].plugged().count(), 1);

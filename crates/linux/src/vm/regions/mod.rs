@@ -8,8 +8,10 @@
 //! and others: a file by its name, the rest by size. QEMU maps blocks from the top of the address
 //! space down in the order of the command line, the block that it makes by itself (`-m` without a
 //! backend) last; each begins at a multiple of 2 MiB and has a page above it that nobody may touch.
-//! Where more mappings than blocks have a size, those without such a page are left out; where still
-//! more remain, nothing is guessed, and the reason is told.
+//! Where more mappings than blocks have a size, those without such a page are left out. Where still
+//! more remain, it counts what an earlier look knew and what a monitor said ([`Hints`]); where all
+//! memory is one client's, which is which does not matter. Else nothing is guessed, and the reason
+//! is told.
 //!
 //! **Blocks that were plugged in later** are on no command line. Where more memory may be plugged
 //! in (`maxmem=`), what is left over and looks like a block is taken for one: whole 128 MiB, with
@@ -24,12 +26,14 @@
 //!
 //! `maps` is read and not `numa_maps`: the latter walks every page table of the process.
 
+mod hints;
 mod mappings;
 #[cfg(test)]
 mod tests;
 
 use crate::capabilities::NEEDS_PTRACE;
 use ::vm::qemu::{Backend, BackendKind, CommandLine};
+pub(crate) use hints::Hints;
 use mappings::{Candidate, candidates};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -62,6 +66,8 @@ pub enum RegionEvidence {
     /// Several have its size; QEMU maps them in the order of the command line, each below the one
     /// before.
     Order,
+    /// It was told from others at an earlier look, or the monitor said where it is.
+    Known,
 }
 
 /// A part of a client's memory.
@@ -182,11 +188,21 @@ const ALIGNMENT: u64 = 2 << 20;
 /// Guests take DIMMs of so much; smaller blocks are not told from memory of QEMU's own.
 const PLUGGED: u64 = 128 << 20;
 
+/// What is known beside the mappings.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beside<'a> {
+    /// From elsewhere.
+    pub(super) hints: &'a Hints,
+    /// All memory is one client's: nobody needs to know which block is which.
+    pub(super) is_one_clients: bool,
+}
+
 /// Where every block of memory is; of an address space that may not be read, why not. `is_pool`
 /// says whether a device, as `maps` writes it, is a pool of huge pages.
 pub(super) fn find(
     command: &CommandLine,
     maps: Result<&str, &UnknownMemory>,
+    known: &Beside<'_>,
     mut is_pool: impl FnMut(&str) -> bool,
 ) -> Found {
     let mut found = Found::default();
@@ -201,11 +217,23 @@ pub(super) fn find(
         None => true,
     });
     wanted.extend(command.unnamed_memory().map(|size| memory_without_backend(size, &free)));
+    let devices = known.hints.take_devices(&command.backends, &mut free);
+    wanted.retain(|backend| match known.hints.take(backend, &mut free) {
+        Some(region) => found.blocks.insert(backend.id.clone(), Ok(region)).is_some(),
+        None => true,
+    });
+    let others = if !command.may_get_memory() {
+        Others::QemusOwn
+    } else if known.is_one_clients {
+        Others::OfTheSameClient
+    } else {
+        Others::OfAnyClient
+    };
     while let Some(first) = wanted.first().cloned() {
         let alike = |backend: &Backend| backend.size == first.size && same_source(&backend.kind, &first.kind);
         let (group, rest): (Vec<Backend>, Vec<Backend>) = wanted.into_iter().partition(alike);
         wanted = rest;
-        let taken = maps.map_err(Clone::clone).and_then(|_| take(&group, &mut free));
+        let taken = maps.map_err(Clone::clone).and_then(|_| take(&group, &mut free, others));
         let taken = taken.map_err(|why| of_private_file(why, &shared));
         for (at, backend) in group.iter().enumerate() {
             let region = taken.as_ref().map(|regions| regions[at].clone()).map_err(Clone::clone);
@@ -217,6 +245,7 @@ pub(super) fn find(
             region.given = Given::Unknown;
         }
     }
+    free.extend(devices);
     found.later = plugged_later(command, &free);
     let could_be = |candidate: &&Candidate| command.may_get_memory() && is_memory(candidate);
     found.left_over =
@@ -317,27 +346,47 @@ fn named_after(backend: &Backend, free: &mut Vec<Candidate>) -> Option<Region> {
     Some(region(backend, &free.remove(position), RegionEvidence::Path))
 }
 
-/// One mapping for each of a group of backends that look alike.
-fn take(group: &[Backend], free: &mut Vec<Candidate>) -> Result<Vec<Region>, UnknownMemory> {
-    let Some(first) = group.first() else { return Ok(Vec::new()) };
-    let fits = |candidate: &Candidate| match &first.kind {
+/// What mappings are that look like the blocks of a group, and are more than these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Others {
+    /// Memory of QEMU's own.
+    QemusOwn,
+    /// Perhaps memory that was plugged in, of the same client.
+    OfTheSameClient,
+    /// Perhaps memory that was plugged in, of any client.
+    OfAnyClient,
+}
+
+/// Whether a mapping may be that of such a backend.
+fn fits(candidate: &Candidate, kind: &BackendKind) -> bool {
+    match kind {
         BackendKind::Anonymous => candidate.path.is_empty() || candidate.path.starts_with("/dev/zero"),
         BackendKind::Memfd { .. } => candidate.is_memfd() || candidate.kind() == RegionKind::HugePages,
         BackendKind::File { path } => candidate.path.starts_with(path.as_str()),
-    };
-    let exact = |candidate: &Candidate| fits(candidate) && candidate.size() == first.size.0;
+    }
+}
+
+/// One mapping for each of a group of backends that look alike.
+fn take(group: &[Backend], free: &mut Vec<Candidate>, others: Others) -> Result<Vec<Region>, UnknownMemory> {
+    let Some(first) = group.first() else { return Ok(Vec::new()) };
+    let exact = |candidate: &Candidate| fits(candidate, &first.kind) && candidate.size() == first.size.0;
     let merged = |candidate: &Candidate| {
-        fits(candidate)
+        fits(candidate, &first.kind)
             && candidate.path.is_empty()
             && (first.size.0..first.size.0 + MOST_MERGED).contains(&candidate.size())
     };
+    let may_be_plugged = others != Others::QemusOwn && first.size.0 >= PLUGGED;
     let mut chosen: Vec<usize> = positions(free, exact);
-    if chosen.len() < group.len() {
-        chosen = positions(free, merged);
+    // One of the group's may have been merged, and another one look like it.
+    if chosen.len() < group.len() || (may_be_plugged && others == Others::OfAnyClient) {
+        chosen = positions(free, |candidate| merged(candidate) || exact(candidate));
     }
     let found = chosen.len();
     if found > group.len() {
         chosen.retain(|&at| free[at].guarded);
+    }
+    if may_be_plugged && others == Others::OfTheSameClient {
+        chosen.truncate(group.len());
     }
     if chosen.len() != group.len() {
         let (id, size) = (first.id.clone(), first.size);
@@ -348,7 +397,7 @@ fn take(group: &[Backend], free: &mut Vec<Candidate>) -> Result<Vec<Region>, Unk
             UnknownMemory::NoMapping { id, size }
         });
     }
-    let evidence = if group.len() == 1 { RegionEvidence::Size } else { RegionEvidence::Order };
+    let evidence = if found == 1 { RegionEvidence::Size } else { RegionEvidence::Order };
     let regions = group.iter().zip(&chosen).map(|(backend, &at)| region(backend, &free[at], evidence)).collect();
     for &at in chosen.iter().rev() {
         free.remove(at);

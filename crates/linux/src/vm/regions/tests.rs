@@ -1,13 +1,20 @@
 //! Texts of `maps` as QEMU's processes have them.
 
 use super::*;
+use crate::vm::{PluggedMemory, RunningVm, VmClient};
 
 fn command(line: &str) -> CommandLine {
     CommandLine::parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).unwrap()
 }
 
+/// Where the blocks of a VM of several clients are, of which nothing else is known.
+fn find_any(command: &CommandLine, maps: &str, is_pool: impl FnMut(&str) -> bool) -> Found {
+    let known = Beside { hints: &Hints::default(), is_one_clients: false };
+    super::find(command, Ok(maps), &known, is_pool)
+}
+
 fn find(command: &CommandLine, maps: &str) -> BTreeMap<String, Region> {
-    let found = super::find(command, Ok(maps), |_| false);
+    let found = find_any(command, maps, |_| false);
     found.blocks.into_iter().filter_map(|(id, region)| Some((id, region.ok()?))).collect()
 }
 
@@ -29,7 +36,7 @@ fn equal_backends_lie_below_each_other() {
 fn three_mappings_for_two_backends_are_no_answer() {
     let one = |start: u64| format!("{:x}-{:x} rw-p 00000000 00:00 0 \n", start, start + (16 << 20));
     let maps = one(0x1000_0000) + &one(0x2000_0000) + &one(0x3000_0000);
-    let said = super::find(&command(TWO), Ok(&maps), |_| false).blocks["m1"].clone().unwrap_err().to_string();
+    let said = find_any(&command(TWO), &maps, |_| false).blocks["m1"].clone().unwrap_err().to_string();
     let expected =
         "3 parts of QEMU's memory have the size of backend m0 (16 MiB), and which is the guest's cannot be told";
     assert_eq!(said, expected);
@@ -42,7 +49,7 @@ fn three_mappings_for_two_backends_are_no_answer() {
 #[test]
 fn maps_that_run_backwards_or_overflow_are_no_memory() {
     let maps = "ffffffffffffffff-0 rw-p 00000000 00:00 0 \n12000000-10000000 rw-p 00000000 00:00 0 \nx-y rw-p";
-    assert!(super::find(&command("qemu -m 32"), Ok(maps), |_| false).blocks[""].is_err());
+    assert!(find_any(&command("qemu -m 32"), maps, |_| false).blocks[""].is_err());
 }
 
 #[test]
@@ -66,11 +73,11 @@ fn blocks_that_were_plugged_in_later_are_whole_and_have_a_guard() {
     for own_mib in [0, 3, 8] {
         let maps =
             block(start - (own_mib << 20), end) + &guard(end) + &block(0x7f01_0000_0000, 0x7f01_0800_0000) + &main;
-        let found = super::find(&command("qemu -m 64,slots=2,maxmem=1G"), Ok(&maps), |_| false);
+        let found = find_any(&command("qemu -m 64,slots=2,maxmem=1G"), &maps, |_| false);
         let [late] = &found.later[..] else { panic!("{found:?}") };
         assert_eq!(late.addresses, start..end);
         // Nothing can be plugged in: then it is something else.
-        assert!(super::find(&command("qemu -m 64"), Ok(&maps), |_| false).later.is_empty());
+        assert!(find_any(&command("qemu -m 64"), &maps, |_| false).later.is_empty());
     }
 }
 
@@ -109,8 +116,7 @@ fn a_private_mapping_of_a_file_is_nobodys_memory_to_move() {
     // memory file.
     for path in ["/lib/libc.so", "/dev/hugepages/x", "/memfd:memory-backend-memfd (deleted)", "/dev/zero"] {
         let maps = format!("7f0000000000-7f0001000000 rw-p 00000000 08:01 41 {path}\n");
-        let found =
-            |is_pool: bool, line: &str| super::find(&command(line), Ok(&maps), |device| is_pool && device == "08:01");
+        let found = |is_pool: bool, line: &str| find_any(&command(line), &maps, |device| is_pool && device == "08:01");
         let why = found(false, line).blocks["m0"].clone().unwrap_err().to_string();
         assert!(why.starts_with("backend m0 (16 MiB) is a private mapping of /") && why.contains("shared"), "{why}");
         let memfd = "qemu -object memory-backend-memfd,id=m,size=16M";
@@ -121,6 +127,90 @@ fn a_private_mapping_of_a_file_is_nobodys_memory_to_move() {
     }
     let pool = "7f0000000000-7f0001000000 rw-p 00000000 00:2f 41 /dev/hugepages/qemu_back_mem.m0.x (deleted)\n";
     let line = "qemu -object memory-backend-file,id=m0,mem-path=/dev/hugepages,size=16M";
-    let found = super::find(&command(line), Ok(pool), |device| device == "00:2f");
+    let found = find_any(&command(line), pool, |device| device == "00:2f");
     assert_eq!(found.blocks["m0"].as_ref().map(|region| region.kind), Ok(RegionKind::HugePages));
+}
+
+/// A block of so many MiB at an address in MiB, with its guard.
+fn guarded(at: u64, mib: u64) -> String {
+    let (start, end) = (at << 20, (at + mib) << 20);
+    format!("{start:x}-{end:x} rw-p 00000000 00:00 0 \n{end:x}-{:x} ---p 00000000 00:00 0 \n", end + 4096)
+}
+
+#[test]
+fn a_dimm_as_large_as_the_first_memory_needs_no_telling_apart_where_all_is_one_clients() {
+    let maps = guarded(1000, 128) + &guarded(1200, 128) + &guarded(1400, 128);
+    let of = |line: &str, is_one_clients| {
+        let known = Beside { hints: &Hints::default(), is_one_clients };
+        let found = super::find(&command(line), Ok(&maps), &known, |_| false);
+        (found.blocks[""].as_ref().is_ok_and(|region| region.addresses.start >> 20 == 1400), found.later.len())
+    };
+    assert_eq!(of("qemu -m 128,slots=2,maxmem=1G", true), (true, 2));
+    assert_eq!(of("qemu -m 128,slots=2,maxmem=256M", true), (true, 1), "no more than may be plugged in");
+    assert_eq!(of("qemu -m 128,slots=2,maxmem=1G", false), (false, 3));
+    assert_eq!(of("qemu -m 128", true), (false, 0), "nothing can be plugged in: they are QEMU's own");
+}
+
+#[test]
+fn a_merged_block_is_not_taken_for_another_of_its_size() {
+    let line = "qemu -m 256,slots=1,maxmem=1G -object memory-backend-ram,id=m0,size=128M -object \
+                memory-backend-ram,id=m1,size=128M -numa node,memdev=m0 -numa node,memdev=m1";
+    let two = guarded(1200, 128) + &guarded(1392, 136); // the upper with a stack of 8 MiB below
+    let places =
+        |maps: &str| find(&command(line), maps).values().map(|region| region.addresses.start >> 20).collect::<Vec<_>>();
+    assert_eq!(places(&two), [1400, 1200]);
+    assert!(places(&(two + &guarded(1000, 128))).is_empty(), "one was plugged in");
+}
+
+#[test]
+fn what_an_earlier_look_knew_and_a_monitor_said_tells_a_dimm_from_the_rest() {
+    let line = command(
+        "qemu -m 256,slots=1,maxmem=1G -object memory-backend-ram,id=m0,size=128M -object \
+         memory-backend-ram,id=m1,size=128M -numa node,memdev=m0 -numa node,memdev=m1",
+    );
+    let before = guarded(1200, 128) + &guarded(1400, 128);
+    let after = guarded(1000, 128) + &before;
+    let of = |hints: &Hints, maps: &str| {
+        let found = super::find(&line, Ok(maps), &Beside { hints, is_one_clients: false }, |_| false);
+        let place = |id| found.blocks[id].as_ref().ok().map(|region: &Region| region.addresses.start >> 20);
+        (place("m0"), place("m1"), found.left_over.len())
+    };
+    let none = Hints::default();
+    assert_eq!((of(&none, &before), of(&none, &after)), ((Some(1400), Some(1200), 0), (None, None, 3)));
+    let client = VmClient { regions: find(&line, &before).into_values().collect(), ..VmClient::default() };
+    let vm = RunningVm { clients: vec![client], ..RunningVm::default() };
+    assert_eq!(of(&Hints::of(&vm, None), &after), (Some(1400), Some(1200), 1));
+    // Another mapping is there now: then the size alone counts.
+    assert_eq!(of(&Hints::of(&vm, None), &(guarded(900, 128) + &guarded(1100, 128))), (Some(1100), Some(900), 0));
+    let device = |backend: Option<&str>, at: u64| PluggedMemory {
+        backend: backend.map(str::to_owned),
+        virtual_node: 0,
+        address: at << 20,
+        size: Bytes::from_mib(128),
+        given: Bytes::from_mib(128),
+    };
+    let said = |blocks: &[PluggedMemory]| Hints::of(&RunningVm::default(), Some(blocks));
+    assert_eq!(of(&said(&[device(Some("dimm"), 1200)]), &after), (Some(1400), Some(1000), 1));
+    assert_eq!(of(&said(&[device(Some("m1"), 1000), device(None, 1400)]), &after), (Some(1200), Some(1000), 1));
+    assert_eq!(of(&said(&[device(None, 5000)]), &after), (None, None, 3), "where nothing is mapped it is not believed");
+}
+
+#[test]
+fn parts_of_one_block_are_known_as_one() {
+    let line = command("qemu -m 256,slots=1,maxmem=1G -numa node,mem=128 -numa node,mem=128");
+    let region = |at: u64| Region {
+        backend: None,
+        addresses: at << 20..(at + 128) << 20,
+        kind: RegionKind::Anonymous,
+        path: String::new(),
+        page_size: None,
+        evidence: RegionEvidence::Size,
+        given: Given::All,
+    };
+    let clients = [region(1400), region(1528)].map(|region| VmClient { regions: vec![region], ..VmClient::default() });
+    let vm = RunningVm { clients: clients.to_vec(), ..RunningVm::default() };
+    let maps = guarded(1000, 256) + &guarded(1400, 256);
+    let known = Beside { hints: &Hints::of(&vm, None), is_one_clients: false };
+    let found = super::find(&line, Ok(&maps), &known, |_| false);
+    assert_eq!(found.blocks[""].as_ref().map(|region| region.addresses.start >> 20), Ok(1400));
 }

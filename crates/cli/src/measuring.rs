@@ -15,7 +15,8 @@ pub(crate) fn agent_program(runs_vms: bool) -> anyhow::Result<PathBuf> {
         Ok(guest) => Ok(guest.agent_program().to_owned()),
         Err(error) => {
             let beside = std::env::current_exe().ok().map(|program| program.with_file_name("homenode-guest"));
-            beside.filter(|program| !runs_vms && program.is_file()).ok_or_else(|| error.into())
+            let is_ours = |program: &PathBuf| linux::named_file::check_only_ours(program).is_ok();
+            beside.filter(|program| !runs_vms && program.is_file() && is_ours(program)).ok_or_else(|| error.into())
         }
     }
 }

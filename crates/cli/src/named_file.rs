@@ -5,7 +5,7 @@ use crate::failure::{bad_input, unwritable};
 use linux::named_file::{self, NewFile};
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 /// Refuses a name that is taken, and one where no file can be made: before the work, not after it.
@@ -20,8 +20,11 @@ pub(crate) fn check(option: &str, path: &Path, force: bool) -> anyhow::Result<()
     if let Err(error) = named_file::check_links(path) {
         return refused(error.to_string());
     }
-    if is_special(path) {
+    if is_device_of_ours(path) {
         return Ok(());
+    }
+    if path.metadata().is_ok_and(|found| found.file_type().is_fifo()) {
+        return refused("it is a pipe, and who reads it could let homenode wait for ever; name a file".to_owned());
     }
     if path.exists() && !force {
         return refused(format!("it exists; give --force to overwrite it, or {option} with another name"));
@@ -39,7 +42,7 @@ pub(crate) fn check(option: &str, path: &Path, force: bool) -> anyhow::Result<()
 /// It cannot be written, or another program took its name meanwhile.
 pub(crate) fn write(path: &Path, content: &[u8], force: bool) -> anyhow::Result<()> {
     let fail = |error| unwritable(format_args!("{}: cannot be written", path.display()), &error);
-    if is_special(path) {
+    if is_device_of_ours(path) {
         return File::options().write(true).open(path).and_then(|mut to| to.write_all(content)).map_err(fail);
     }
     if force {
@@ -53,7 +56,9 @@ pub(crate) fn write(path: &Path, content: &[u8], force: bool) -> anyhow::Result<
     write().map_err(fail)
 }
 
-/// A device like `/dev/full`, or a pipe: it is written to, not replaced.
-fn is_special(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|found| found.file_type().is_char_device() || found.file_type().is_fifo())
+/// A device like `/dev/full`: it is written to, not replaced. Another user's terminal could stop
+/// whoever writes to it.
+fn is_device_of_ours(path: &Path) -> bool {
+    let is_ours = |owner| owner == 0 || owner == linux::sys::effective_user_id();
+    fs::metadata(path).is_ok_and(|found| found.file_type().is_char_device() && is_ours(found.uid()))
 }

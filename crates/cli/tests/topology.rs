@@ -183,6 +183,13 @@ fn a_capture_that_cannot_be_written_says_where() {
     let output = topology(&["--capture", file.to_str().expect("a path")]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("missing/report.tar.gz"));
+    // Nobody reads it: this waited for ever, with --force too.
+    let pipe = directory.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    for force in [&[][..], &["--force"]] {
+        let error = refused(&[&["--capture", pipe.to_str().expect("a path")], force].concat());
+        assert!(error.contains("it is a pipe"), "{error}");
+    }
     let full = Path::new("/dev/full");
     if full.exists() {
         let output = topology(&["--capture", "/dev/full"]);

@@ -16,7 +16,7 @@
 //! **Example.** `homenode balance --state /dev/null` as root: "it is a device, not a file", and
 //! `/dev/null` stays what it is.
 
-use crate::sys::{OPEN_NO_LINK, OPEN_NO_WAIT, effective_user_id};
+use crate::sys::{OPEN_NO_LINK, OPEN_NO_WAIT, effective_group_id, effective_user_id};
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind, Write};
@@ -80,6 +80,28 @@ pub fn append(path: &Path, believed: &[u32]) -> io::Result<File> {
 /// Another user can; the directory is named.
 pub fn check_way(path: &Path, believed: &[u32]) -> io::Result<()> {
     if effective_user_id() == 0 { walk(path, believed, others_may_change) } else { Ok(()) }
+}
+
+/// Checks, for every user, that nobody but root and this user can change the file at `path`, nor
+/// where it leads: for a program that will be run without having been named.
+///
+/// # Errors
+/// Another user can, or it is not there; the directory is named.
+pub fn check_only_ours(path: &Path) -> io::Result<()> {
+    let (us, our_group) = (effective_user_id(), effective_group_id());
+    // A group of one's own may write: many systems give each user one, and a umask of 002.
+    let may_change = |seen: &Metadata| {
+        let others = if [0, our_group].contains(&seen.gid()) { 0o002 } else { OTHERS_WRITE };
+        ![0, us].contains(&seen.uid()) || seen.mode() & others != 0
+    };
+    walk(path, &[us], |directory, _| {
+        may_change(directory) && !(directory.uid() == 0 && directory.mode() & STICKY != 0)
+    })?;
+    let seen = path.metadata()?;
+    match may_change(&seen) && !(seen.is_dir() && seen.mode() & STICKY != 0) {
+        false => Ok(()),
+        true => refused(format!("another user may change it (user {}, mode {:o})", seen.uid(), seen.mode() & 0o7777)),
+    }
 }
 
 /// Checks that no other user leads root elsewhere by a link; other users may follow what they like.
@@ -309,6 +331,42 @@ mod tests {
         assert_eq!(names(directory.path()), before);
         assert_eq!(read(&at("file"), 10, &[]).unwrap(), b"old");
         assert!(why(read(&at("file"), 2, &[])).contains("more than 2 B"));
+    }
+
+    /// With the program in /tmp/bin, root ran /tmp/guest/homenode-guest of whoever made it.
+    #[test]
+    fn a_program_that_another_user_may_change_is_not_run() {
+        let directory = tempfile::tempdir().unwrap();
+        let tree = directory.path().join("guest");
+        fs::create_dir(&tree).unwrap();
+        let program = tree.join("program");
+        fs::write(&program, "").unwrap();
+        let set = |path: &Path, mode: u32| fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+        set(&tree, 0o755);
+        set(&program, 0o755);
+        check_only_ours(&program).unwrap();
+        // A umask of 002, as where each user has a group.
+        set(&tree, 0o775);
+        check_only_ours(&program).unwrap();
+        for (path, mode) in [(&tree, 0o777), (&program, 0o757)] {
+            set(path, mode);
+            assert!(check_only_ours(&program).is_err(), "{} {mode:o}", path.display());
+            set(path, 0o755);
+        }
+        assert!(check_only_ours(&tree.join("none")).is_err());
+        if effective_user_id() != 0 {
+            return eprintln!("SKIPPED another user in a_program_that_another_user_may_change_is_not_run: needs root");
+        }
+        for path in [&tree, &program] {
+            chown(path, Some(SOMEBODY), None).unwrap();
+            assert!(check_only_ours(&program).is_err(), "{}", path.display());
+            chown(path, Some(0), None).unwrap();
+        }
+        let link = directory.path().join("link");
+        symlink(&tree, &link).unwrap();
+        check_only_ours(&link.join("program")).unwrap();
+        std::os::unix::fs::lchown(&link, Some(SOMEBODY), None).unwrap();
+        assert!(check_only_ours(&link.join("program")).is_err());
     }
 
     #[test]

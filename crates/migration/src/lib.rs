@@ -40,6 +40,7 @@ pub mod disks;
 mod door;
 mod error;
 pub mod estimate;
+mod last_words;
 mod link;
 mod outcome;
 mod parts;

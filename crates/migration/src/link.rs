@@ -7,6 +7,7 @@
 //! takes the link for cut.
 
 use crate::MigrationError;
+use crate::last_words::LastWords;
 use crate::protocol::{LONGEST_LINE, ProtocolError};
 use linux::sys::{ChildSetup, ProcessHandle, Tie};
 use serde::Serialize;
@@ -93,12 +94,16 @@ impl To {
         Ok(command)
     }
 
-    fn spawn(&self, mut command: Command) -> Result<Child, MigrationError> {
+    fn spawn(&self, mut command: Command) -> Result<Helper, MigrationError> {
         // In a session of its own: Ctrl-C is for us alone, who tell it what to do.
         let setup = ChildSetup { tie: Tie::DiesWithUs, inherited: Vec::new(), cpus: None, user: None };
         let program = command.get_program().to_string_lossy().into_owned();
-        command.env_remove("SSH_ASKPASS");
-        linux::sys::spawn(command, setup).map_err(MigrationError::io(format!("start {program} for {}", self.name())))
+        command.env_remove("SSH_ASKPASS").stderr(Stdio::piped());
+        let mut child = linux::sys::spawn(command, setup)
+            .map_err(MigrationError::io(format!("start {program} for {}", self.name())))?;
+        let last_words = child.stderr.take().map(LastWords::listen);
+        // Who has said nothing has nothing to tidy up.
+        Ok(Helper { child, grace: Duration::ZERO, last_words })
     }
 
     /// Starts homenode there, whose standard input and output are the socket's other end.
@@ -112,7 +117,7 @@ impl To {
         let copy = socket.try_clone().map_err(MigrationError::io("copy a socket"))?;
         let mut command = self.command(arguments)?;
         command.stdin(Stdio::from(socket)).stdout(Stdio::from(copy));
-        Ok(Helper { child: self.spawn(command)?, grace: Duration::ZERO })
+        self.spawn(command)
     }
 }
 
@@ -124,6 +129,7 @@ const TIDIES_UP: Duration = Duration::from_secs(15);
 pub(crate) struct Helper {
     child: Child,
     grace: Duration,
+    last_words: Option<LastWords>,
 }
 
 impl Drop for Helper {
@@ -258,10 +264,8 @@ impl<T: Send + 'static> Link<T> {
     ) -> Result<Self, MigrationError> {
         let mut command = to.command(arguments)?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = to.spawn(command)?;
-        let pipes = child.stdin.take().zip(child.stdout.take());
-        // Who has said nothing has nothing to tidy up.
-        let helper = Helper { child, grace: Duration::ZERO };
+        let mut helper = to.spawn(command)?;
+        let pipes = helper.child.stdin.take().zip(helper.child.stdout.take());
         let Some((input, output)) = pipes else {
             return Err(MigrationError::Link { host: to.name().to_owned(), because: "it has no pipes".to_owned() });
         };
@@ -278,7 +282,9 @@ impl<T: Send + 'static> Link<T> {
         let never_heard = self.helper.as_ref().is_some_and(|helper| helper.grace.is_zero());
         let cure = "; no homenode that can receive a VM has answered there: see what \
             `ssh HOST homenode --version` prints";
-        self.cut(format!("{because}{}", if never_heard { cure } else { "" }))
+        let last_line = self.helper.as_ref().and_then(|helper| helper.last_words.as_ref()?.last_line());
+        let said = last_line.map(|line| format!("; the last that was said there: {line}")).unwrap_or_default();
+        self.cut(format!("{because}{said}{}", if never_heard { cure } else { "" }))
     }
 
     /// Says something. It need not be read yet: [`Link::hear`] says where it is not for too long.

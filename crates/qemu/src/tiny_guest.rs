@@ -8,10 +8,13 @@ use vm::{Accelerator, TcgThreads};
 #[derive(Debug, thiserror::Error)]
 pub enum TinyGuestError {
     /// No directory holds them.
-    #[error("the tiny guest is missing; run `scripts/guest-image` (or `make`). Looked in: {}", list(.searched))]
+    #[error("the tiny guest is missing; run `scripts/guest-image` (or `make`). Looked in: {}{}", list(.searched),
+        not_believed(.untrusted))]
     Missing {
         /// Where it was looked for.
         searched: Vec<PathBuf>,
+        /// Where its files are, and another user could change them: each with how.
+        untrusted: Vec<String>,
     },
     /// A file that is needed cannot be read.
     #[error("cannot read {}: {source}", path.display())]
@@ -34,6 +37,10 @@ fn list(paths: &[PathBuf]) -> String {
     texts.join(", ")
 }
 
+fn not_believed(places: &[String]) -> String {
+    places.iter().map(|place| format!(". Not believed: {place}")).collect()
+}
+
 /// Where the tiny guest's files are.
 #[derive(Clone, Debug)]
 pub struct TinyGuest {
@@ -49,26 +56,36 @@ const COMMAND_LINE: &str =
     "console=ttyS0 panic=-1 quiet mitigations=off nokaslr no_timer_check tsc=reliable random.trust_cpu=on skew_tick=1";
 const PROGRAM: &str = "homenode-guest";
 const INITRAMFS: &str = "initramfs";
+const KERNEL: &str = "vmlinux";
 
 impl TinyGuest {
     /// Finds the files; `kernel` replaces the kernel that came with them. Looked for in
     /// `$HOMENODE_GUEST_DIR`, beside the executable (`../guest`, as in a build tree) and where
-    /// packages install them.
+    /// packages install them. Where nobody named the place, its files and all directories above are
+    /// root's or this user's: what is in them runs natively, as this user.
     pub fn locate(kernel: Option<&Path>) -> Result<TinyGuest, TinyGuestError> {
-        let searched = directories();
-        let found = searched
-            .iter()
-            .find(|directory| is_complete(directory) && (kernel.is_some() || directory.join("vmlinux").is_file()));
-        let Some(directory) = found.cloned() else { return Err(TinyGuestError::Missing { searched }) };
-        TinyGuest::in_directory(&directory, kernel)
+        let named: Vec<PathBuf> = std::env::var_os("HOMENODE_GUEST_DIR").map(PathBuf::from).into_iter().collect();
+        let is_there =
+            |directory: &PathBuf| is_complete(directory) && (kernel.is_some() || directory.join(KERNEL).is_file());
+        if let Some(directory) = named.iter().find(|directory| is_there(directory)) {
+            return TinyGuest::in_directory(directory, kernel);
+        }
+        let (unnamed, mut untrusted) = (unnamed_directories(), Vec::new());
+        for directory in unnamed.iter().filter(|directory| is_there(directory)) {
+            match check_files_are_ours(directory) {
+                Ok(()) => return TinyGuest::in_directory(directory, kernel),
+                Err(error) => untrusted.push(format!("{}: {error}", directory.display())),
+            }
+        }
+        Err(TinyGuestError::Missing { searched: [named, unnamed].concat(), untrusted })
     }
 
     /// The tiny guest whose files are in `directory`.
     pub fn in_directory(directory: &Path, kernel: Option<&Path>) -> Result<TinyGuest, TinyGuestError> {
         if !is_complete(directory) {
-            return Err(TinyGuestError::Missing { searched: vec![directory.to_owned()] });
+            return Err(TinyGuestError::Missing { searched: vec![directory.to_owned()], untrusted: Vec::new() });
         }
-        let kernel = kernel.map_or_else(|| directory.join("vmlinux"), Path::to_owned);
+        let kernel = kernel.map_or_else(|| directory.join(KERNEL), Path::to_owned);
         check_kernel(&kernel)?;
         let (initramfs, agent_program) = (directory.join(INITRAMFS), directory.join(PROGRAM));
         Ok(TinyGuest { kernel, initramfs, agent_program })
@@ -110,8 +127,14 @@ fn is_complete(directory: &Path) -> bool {
     [PROGRAM, INITRAMFS].iter().all(|name| directory.join(name).is_file())
 }
 
-fn directories() -> Vec<PathBuf> {
-    let mut directories: Vec<PathBuf> = std::env::var_os("HOMENODE_GUEST_DIR").map(PathBuf::from).into_iter().collect();
+fn check_files_are_ours(directory: &Path) -> std::io::Result<()> {
+    let files = [PROGRAM, INITRAMFS, KERNEL].map(|name| directory.join(name));
+    files.iter().filter(|file| file.exists()).try_for_each(|file| linux::named_file::check_only_ours(file))
+}
+
+/// Where the files are that nobody named.
+fn unnamed_directories() -> Vec<PathBuf> {
+    let mut directories = Vec::new();
     if let Some(beside) = std::env::current_exe().ok().and_then(|program| program.parent().map(Path::to_owned)) {
         // target/debug/homenode, and target/debug/deps/TEST one level further down.
         directories.extend(["../guest", "../../guest", "../lib/homenode/guest"].map(|relative| beside.join(relative)));

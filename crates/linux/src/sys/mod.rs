@@ -62,6 +62,12 @@ pub fn effective_user_id() -> u32 {
     unsafe { libc::geteuid() }
 }
 
+/// The group that this process acts as.
+pub fn effective_group_id() -> u32 {
+    // SAFETY: getegid takes no argument, touches no memory and cannot fail.
+    unsafe { libc::getegid() }
+}
+
 /// Clock ticks in a second: the unit of the times in `/proc/PID/stat`.
 pub fn clock_ticks_per_second() -> u64 {
     // SAFETY: sysconf reads a constant; it touches no memory of ours.

@@ -18,7 +18,7 @@ const NAME_BYTES: usize = libc::IFNAMSIZ;
 /// `EPERM` without CAP_SYS_ADMIN, or where the host forbids user namespaces; `EINVAL` with `user`
 /// in a process of several threads.
 pub fn leave_network(user: bool) -> io::Result<()> {
-    let (uid, gid) = (super::effective_user_id(), effective_group_id());
+    let (uid, gid) = (super::effective_user_id(), super::effective_group_id());
     let flags = libc::CLONE_NEWNET | if user { libc::CLONE_NEWUSER } else { 0 };
     // SAFETY: unshare takes a number and touches no memory of ours.
     checked(libc::c_long::from(unsafe { libc::unshare(flags) }))?;
@@ -29,11 +29,6 @@ pub fn leave_network(user: bool) -> io::Result<()> {
         std::fs::write("/proc/self/gid_map", format!("0 {gid} 1"))?;
     }
     Ok(())
-}
-
-fn effective_group_id() -> u32 {
-    // SAFETY: getegid takes no argument, touches no memory and cannot fail.
-    unsafe { libc::getegid() }
 }
 
 /// A tap device.

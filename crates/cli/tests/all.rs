@@ -37,6 +37,7 @@ mod near_device;
 mod on_touch;
 mod plan;
 mod profile;
+mod refused;
 mod results;
 mod run;
 mod run_as;

@@ -209,8 +209,8 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A finding without figures and without a cure.
-    pub(crate) fn new(what: &'static str, harm: Harm, sentence: String, because: &'static str) -> Self {
+    /// A finding without figures and without a cure: what a rule here, or a stack itself, says.
+    pub fn new(what: &'static str, harm: Harm, sentence: String, because: &'static str) -> Self {
         let (severity, cure) = (harm.severity(), Cure::default());
         let (vm, process, cost, seen, spots) = (None, None, None, String::new(), Vec::new());
         Self { what, vm, process, severity, harm, sentence, seen, spots, cost, because, cure }

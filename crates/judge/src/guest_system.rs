@@ -10,8 +10,8 @@
 //! **Properties.** vCPUs and threads of a core stay. No socket, and no die of one, lies in two
 //! virtual nodes.
 //!
-//! **Example.** 16 sockets of 1 core become 1 socket of 16 cores; with two virtual nodes of 8 vCPUs,
-//! 2 sockets of 8; with four of 4, 2 sockets of 2 dies of 4.
+//! **Example.** 16 sockets of 1 core become 1 socket of 16 cores; with two virtual nodes of 8
+//! vCPUs, 2 sockets of 8; with four of 4, 2 sockets of 2 dies of 4.
 //!
 //! Source: Microsoft's limits of Windows 10 and 11 (Pro: 2 sockets) and of Windows Server (64).
 

@@ -3,6 +3,7 @@
 mod check;
 mod check_growth;
 mod check_proxmox;
+mod check_refused;
 mod cures;
 mod domain_edit;
 mod domain_planned;

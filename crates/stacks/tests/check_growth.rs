@@ -1,5 +1,5 @@
-//! Domains that may grow, as KubeVirt, CloudStack, OpenNebula and oVirt write them: what runs decides
-//! where they live, what may come is a note, and no memory is where no vCPU runs.
+//! Domains that may grow, as KubeVirt, CloudStack, OpenNebula and oVirt write them: what runs
+//! decides where they live, what may come is a note, and no memory is where no vCPU runs.
 
 use judge::{Finding, Severity};
 use scheduler::Occupancy;
@@ -16,8 +16,8 @@ fn judged(text: &str, machine: &Machine) -> CheckedDomain {
     CheckedDomain::new(machine, &Occupancy::default(), text, "vm.xml").expect("a domain")
 }
 
-/// The domain once cured: nothing is left to do, a second cure changes nothing, and it has the vCPUs
-/// and the memory that it had.
+/// The domain once cured: nothing is left to do, a second cure changes nothing, and it has the
+/// vCPUs and the memory that it had.
 fn cured(text: &str, machine: &Machine) -> Domain {
     let checked = judged(text, machine);
     let left = judged(&checked.cured, machine);

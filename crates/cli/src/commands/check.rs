@@ -98,6 +98,16 @@ fn cured(definition: &Definition, machine: &Machine, others: &Occupancy) -> anyh
         )));
     };
     let checked = CheckedDomain::new(machine, others, text, file).map_err(bad_input)?;
+    let refused = CheckedDomain::refused(&checked.cured, file).map_err(bad_input)?;
+    // What only older versions refuse is left to whoever knows the version.
+    if let Some(first) = refused.iter().find(|finding| finding.severity == Severity::Problem) {
+        bail!(
+            "{file}: no change of the domain makes one that libvirt takes, so that none is printed: {}. {}. Cure: {}",
+            first.sentence,
+            first.seen,
+            first.cure.advice
+        );
+    }
     output::exact(&checked.cured)?;
     let after = CheckedDomain::new(machine, others, &checked.cured, file).map_err(bad_input)?;
     let left = after.findings.iter().filter(|finding| finding.severity > Severity::Note);

@@ -30,7 +30,9 @@ fn automatic(scene: &Scene<'_>) -> Option<Finding> {
         whole.iter().filter(|(is, _)| *is).map(|(_, path)| format!("{path}: placement='auto'")).collect();
     let spots = scene.spots([Part::Vcpus, Part::MemoryTune]);
     let own: Vec<String> = vm.nodes.iter().filter(|node| node.own_binding).map(|node| node.id.to_string()).collect();
-    if vm.auto.memory && !own.is_empty() {
+    // Without a policy of the whole VM memory is placed as the vCPUs are.
+    let whole = vm.xml.as_ref().is_some_and(|xml| xml.memory_tune_mode.is_some());
+    if (vm.auto.memory || (vm.auto.vcpus && !whole)) && !own.is_empty() {
         let sentence = format!("memory is placed automatically, and <memnode> binds that of {} too", cells(&own));
         let because = "libvirt refuses the two together: per-cell memory and automatic placement exclude each other";
         let found = Finding::new("automatic_with_memnode", Harm::Refused, sentence, because).seen(who.join("; "));

@@ -61,11 +61,14 @@ fn cell_edits(change: &Change<'_>, xml: &XmlFacts) -> Vec<Edit> {
     edits
 }
 
+fn presence_edits(change: &Change<'_>) -> Vec<Edit> {
+    change.absent().map(|absent| states(change.vm().vcpus, &absent)).unwrap_or_default()
+}
+
 /// Which vCPUs are there at the start. libvirt plugs all but vCPU 0 in before the guest runs; an
 /// order of them is of no use any more, and it takes one for all or none.
-fn presence_edits(change: &Change<'_>) -> Vec<Edit> {
-    let Some(absent) = change.absent() else { return Vec::new() };
-    let each = (0..change.vm().vcpus).flat_map(|vcpu| {
+pub(super) fn states(vcpus: u32, absent: &CpuSet) -> Vec<Edit> {
+    let each = (0..vcpus).flat_map(|vcpu| {
         let at = || keyed(["vcpus"], "vcpu", "id", vcpu);
         let enabled = if absent.contains(topology::CpuId(vcpu)) { "no" } else { "yes" };
         let hotpluggable = if vcpu == 0 { "no" } else { "yes" };

@@ -7,6 +7,7 @@ mod from_domain;
 mod guest_system;
 mod patch;
 mod proxmox;
+mod refusals;
 
 pub use definition::Definition;
 pub use from_domain::shaped;

@@ -1,7 +1,7 @@
 //! Cures of a domain as patches of its XML.
 
 use super::edits::edits;
-use super::shaped;
+use super::{refusals, shaped};
 use crate::domain::{self, DomainError};
 use judge::{Aspect, Finding, Judgement, Severity, ShapedVm};
 use scheduler::Occupancy;
@@ -44,10 +44,13 @@ impl CheckedDomain {
     }
 
     fn once(machine: &Machine, occupancy: &Occupancy, text: &str, file: &str) -> Result<Self, DomainError> {
-        let vm = shaped(&domain::parse(text, file)?, text);
+        // What libvirt refuses comes first: all else is judged as if it were mended.
+        let own = shaped(&domain::parse(text, file)?, text);
+        let mended = refusals::mended(text, file)?;
+        let vm = ShapedVm { spots: own.spots, ..shaped(&domain::parse(&mended, file)?, &mended) };
         let judgement = judge::definition(machine, occupancy, &vm);
         let mut findings = judgement.findings.clone();
-        let cured = |changes: &BTreeSet<Aspect>| cured(&judgement, changes, text, file);
+        let cured = |changes: &BTreeSet<Aspect>| cured(&judgement, changes, &mended, file);
         let mut all = BTreeSet::new();
         // Findings often have one cure.
         let mut patches: BTreeMap<BTreeSet<Aspect>, Option<String>> = BTreeMap::new();
@@ -58,7 +61,7 @@ impl CheckedDomain {
             }
             if !patches.contains_key(changes) {
                 let cured = cured(changes)?;
-                patches.insert(changes.clone(), (cured != text).then(|| patch(file, text, &cured)));
+                patches.insert(changes.clone(), (cured != mended).then(|| patch(file, text, &cured)));
             }
             finding.cure.patch = patches.get(changes).cloned().flatten();
             if finding.cure.patch.is_none() && !changes.is_empty() {
@@ -66,14 +69,35 @@ impl CheckedDomain {
                 finding.cure.advice = format!("{} (no edit of the domain does)", finding.cure.advice);
             }
         }
+        findings.splice(0..0, refused(text, file, &vm.name)?);
+        findings.sort_by(Finding::order);
         let cured = cured(&whole(all))?;
         Ok(Self { findings, cured, vm })
+    }
+
+    /// What libvirt itself refuses in a text, in its words and with its place.
+    ///
+    /// # Errors
+    /// Those of [`domain::parse`].
+    pub fn refused(text: &str, file: &str) -> Result<Vec<Finding>, DomainError> {
+        refused(text, file, &domain::parse(text, file)?.name)
     }
 
     /// How much is to be done: findings that are no notes.
     pub fn wrong(&self) -> usize {
         judge::wrong(&self.findings)
     }
+}
+
+/// What libvirt refuses, each with the patch that mends it alone.
+fn refused(text: &str, file: &str, name: &str) -> Result<Vec<Finding>, DomainError> {
+    let each = refusals::refusals(text, file)?.into_iter().map(|refusal| {
+        let mut finding = refusal.finding(name);
+        let mended = domain::apply(text, file, refusal.edits())?;
+        finding.cure.patch = (mended != text).then(|| patch(file, text, &mended));
+        Ok(finding)
+    });
+    each.collect()
 }
 
 /// The text with some changes.

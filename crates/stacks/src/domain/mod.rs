@@ -19,6 +19,7 @@ pub use error::DomainError;
 pub(crate) use error::Problem;
 pub use planned::planned;
 pub use read::parse;
+pub(crate) use read::{amount_in, list};
 pub(crate) use rehome::with_devices_at_home;
 pub use rehome::{memory_mode, rehomed};
 

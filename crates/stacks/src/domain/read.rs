@@ -107,18 +107,28 @@ fn number(element: Node<'_, '_>, name: &str, most: u32) -> Read<u32> {
     values::number(text, most).map_err(|error| wrong(element, name, text, error))
 }
 
-fn list<T: Id>(element: Node<'_, '_>, name: &str) -> Read<Option<IdSet<T>>> {
+fn list_in<T: Id>(element: Node<'_, '_>, name: &str) -> Read<Option<IdSet<T>>> {
     let read = |text: &str| values::list(text).map_err(|error| wrong(element, name, text, error));
     element.attribute(name).map(read).transpose()
 }
 
 fn required_list<T: Id>(element: Node<'_, '_>, name: &str) -> Read<IdSet<T>> {
     required(element, name)?;
-    Ok(list(element, name)?.unwrap_or_default())
+    Ok(list_in(element, name)?.unwrap_or_default())
 }
 
 pub(super) fn amount(element: Node<'_, '_>, text: &str, name: &str) -> Read<Bytes> {
     values::memory(text, element.attribute("unit")).map_err(|error| wrong(element, name, text, error))
+}
+
+/// The amount that an element holds; `None` where that is none.
+pub(crate) fn amount_in(element: Node<'_, '_>) -> Option<Bytes> {
+    amount(element, &text_in(element), "").ok()
+}
+
+/// A list such as `0-3,^2` as libvirt reads it; `None` where it is none.
+pub(crate) fn list<T: Id>(text: &str) -> Option<IdSet<T>> {
+    values::list(text).ok()
 }
 
 fn vcpus(root: Node<'_, '_>, domain: &mut Domain) -> Read<()> {
@@ -131,7 +141,7 @@ fn vcpus(root: Node<'_, '_>, domain: &mut Domain) -> Read<()> {
         }
         domain.absent = absent(root, vcpu, domain.vcpus)?;
         domain.vcpu_placement_auto = vcpu.attribute("placement") == Some("auto");
-        domain.vcpu_cpuset = list(vcpu, "cpuset")?;
+        domain.vcpu_cpuset = list_in(vcpu, "cpuset")?;
     }
     domain.iothreads = iothreads(root)?;
     Ok(())
@@ -224,7 +234,7 @@ fn numatune(root: Node<'_, '_>, domain: &mut Domain) -> Read<()> {
 
 /// Without `placement` and without nodes, memory is placed as the vCPUs are.
 fn memory_tune(element: Node<'_, '_>, vcpus_auto: bool) -> Read<MemoryTune> {
-    let nodeset = list(element, "nodeset")?;
+    let nodeset = list_in(element, "nodeset")?;
     let mode = element.attribute("mode").unwrap_or("strict");
     if !["strict", "preferred", "interleave", "restrictive"].contains(&mode) {
         return Err(wrong(element, "mode", mode, ValueError::Mode));
@@ -302,7 +312,7 @@ fn cell(element: Node<'_, '_>, index: u32, count: u32) -> Read<Cell> {
         distances.insert(other, value);
     }
     let memory = amount(element, required(element, "memory")?, "memory")?;
-    Ok(Cell { id, vcpus: list(element, "cpus")?.unwrap_or_default(), memory, distances })
+    Ok(Cell { id, vcpus: list_in(element, "cpus")?.unwrap_or_default(), memory, distances })
 }
 
 fn huge_pages(root: Node<'_, '_>) -> Read<Vec<HugePages>> {
@@ -311,7 +321,7 @@ fn huge_pages(root: Node<'_, '_>) -> Read<Vec<HugePages>> {
         let before = found.len();
         for page in all(element, "page") {
             let size = amount(page, required(page, "size")?, "size")?;
-            found.push(HugePages { size: Some(size), cells: list(page, "nodeset")? });
+            found.push(HugePages { size: Some(size), cells: list_in(page, "nodeset")? });
         }
         if found.len() == before {
             found.push(HugePages { size: None, cells: None });

@@ -3,8 +3,8 @@
 use roxmltree::{Attribute, Document, Node};
 use std::ops::Range;
 
-/// Values that cures give: of pins, memory policies, cells, which vCPUs are there, and what the guest
-/// is told.
+/// Values that cures give: of pins, memory policies, cells, which vCPUs are there, and what the
+/// guest is told.
 fn is_named(element: Node<'_, '_>, attribute: &str) -> bool {
     let inside = |name: &str| element.parent().is_some_and(|parent| parent.has_tag_name(name));
     match element.tag_name().name() {
@@ -47,7 +47,10 @@ pub(super) fn lost(before: &str, after: &str) -> Option<String> {
         return Some(format!("beside the cures there was {had:#?}, and there is {has:#?}"));
     }
     let fewer = cells(&new) < cells(&old);
-    let mut cut: Vec<Range<usize>> = old.descendants().flat_map(|node| cuts(node, before, fewer)).collect();
+    let is_gone = |node: Node<'_, '_>| {
+        (fewer && (node.has_tag_name("cell") || node.has_tag_name("memnode"))) || is_of_no_iothread(node, &new)
+    };
+    let mut cut: Vec<Range<usize>> = old.descendants().flat_map(|node| cuts(node, before, is_gone(node))).collect();
     cut.sort_by_key(|range| (range.start, range.end));
     let mut left = after.as_bytes().iter();
     let mut at = 0;
@@ -81,11 +84,19 @@ fn beside<'a>(document: &'a Document<'_>) -> Vec<&'a str> {
     found
 }
 
-fn cuts(node: Node<'_, '_>, text: &str, fewer_cells: bool) -> Vec<Range<usize>> {
+/// A pin that is gone, of an iothread that the domain does not have: libvirt refuses it.
+fn is_of_no_iothread(node: Node<'_, '_>, after: &Document<'_>) -> bool {
+    let same = |other: Node<'_, '_>| {
+        other.has_tag_name("iothreadpin") && other.attribute("iothread") == node.attribute("iothread")
+    };
+    node.has_tag_name("iothreadpin") && is_made(node) && !after.descendants().any(same)
+}
+
+fn cuts(node: Node<'_, '_>, text: &str, is_gone: bool) -> Vec<Range<usize>> {
     if !node.is_element() {
         return Vec::new();
     }
-    if fewer_cells && (node.has_tag_name("cell") || node.has_tag_name("memnode")) {
+    if is_gone {
         let range = node.range();
         let start = text[..range.start].trim_end().len();
         let end = text.len() - text[range.end..].trim_start().len();
@@ -97,8 +108,8 @@ fn cuts(node: Node<'_, '_>, text: &str, fewer_cells: bool) -> Vec<Range<usize>> 
     let named = node.attributes().filter(|attribute| is_named(node, attribute.name()));
     let range = |attribute: Attribute<'_, '_>| {
         let range = attribute.range();
-        // A value alone changes; some attributes of a topology, and the order of a vCPU, go with the
-        // blanks before them.
+        // A value alone changes; some attributes of a topology, and the order of a vCPU, go with
+        // the blanks before them.
         match node.has_tag_name("topology") || attribute.name() == "order" {
             true => text[..range.start].trim_end().len()..range.end,
             false => range.start + text[range.clone()].find(['\'', '"']).unwrap_or_default() + 1..range.end - 1,

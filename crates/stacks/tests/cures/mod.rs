@@ -82,7 +82,7 @@ fn to_do(findings: &[Finding]) -> ([usize; 4], Vec<&'static str>) {
 }
 
 fn is_curable(finding: &&Finding) -> bool {
-    finding.severity > Severity::Note && !finding.cure.changes.is_empty()
+    finding.severity > Severity::Note && (!finding.cure.changes.is_empty() || finding.cure.patch.is_some())
 }
 
 fn without_numbers(text: &str) -> String {

@@ -258,6 +258,15 @@ fn huge_pages_overcommitted_memory_and_one_cpu_each_are_what_the_kernel_says() {
 
 #[test]
 #[ignore = "takes long: make test-long and .ci/run run it"]
+fn isolated_cpus_are_for_vcpus_that_are_bound_alone() {
+    let script = Some("crates/cli/tests/lab/isolated.sh");
+    let shape = &["--nodes", "2", "--cpus-per-cache", "4", "--isolated", "2-3"];
+    let lab = Lab { script, shape, least_checks: 13, ..Lab::default() };
+    lab.passes("isolated_cpus_are_for_vcpus_that_are_bound_alone");
+}
+
+#[test]
+#[ignore = "takes long: make test-long and .ci/run run it"]
 fn groups_of_vcpus_keep_to_one_last_level_cache_each() {
     let script = Some("crates/cli/tests/lab/caches.sh");
     let lab = Lab { script, shape: &["--nodes", "2", "--caches", "2"], least_checks: 28, ..Lab::default() };

@@ -19,12 +19,15 @@ pub(crate) fn seen(machine: &Machine) -> SeenMachine {
     let llcs = machine.llcs.iter().map(|llc| online(&|thread| thread.llc == Some(llc.id)));
     let sockets = machine.sockets();
     let sockets = sockets.iter().map(|socket| online(&|thread| thread.socket == socket));
+    let cores: topology::IdSet<topology::CoreId> = machine.threads.iter().map(|thread| thread.core).collect();
+    let cores = cores.iter().map(|core| online(&|thread| thread.core == core));
     let text = |cpus: CpuSet| (!cpus.is_empty()).then(|| cpus.to_string());
     SeenMachine {
         nodes: nodes.collect(),
         llcs: llcs.filter_map(text).collect(),
         llc_bytes: machine.llcs.iter().find_map(|llc| llc.size).map(|size| size.0),
         sockets: sockets.filter_map(text).collect(),
+        cores: cores.filter_map(text).collect(),
         online: online(&|_| true).to_string(),
         complaints: complaints(machine),
     }

@@ -5,6 +5,7 @@ use crate::finding::Aspect;
 use crate::scene::Scene;
 use crate::shaped::ShapedVm;
 use crate::target::{Target, TargetNode};
+use scheduler::VcpuGroup;
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{CpuId, CpuSet, Machine, NodeSet};
 use vm::qemu::GuestCpus;
@@ -93,6 +94,18 @@ impl<'a> Change<'a> {
         let differs = |vcpu: &CpuId| written(*vcpu) != Some(&node.cpus) && !as_free(*vcpu);
         let vcpus: CpuSet = node.vcpus.iter().filter(differs).collect();
         if vcpus.is_empty() { Vec::new() } else { vec![(vcpus, node.cpus.clone())] }
+    }
+
+    /// The vCPUs of a virtual node with the one CPU of each; empty where pins do not stay pins.
+    pub(crate) fn groups_of_one(&self, node: &TargetNode) -> Vec<VcpuGroup> {
+        let of = |single: &BTreeMap<u32, CpuId>| {
+            let group = |vcpu: CpuId| {
+                let cpus = CpuSet::from_iter([*single.get(&vcpu.0)?]);
+                Some(VcpuGroup { vcpus: vec![vcpu.0], cpus })
+            };
+            node.vcpus.iter().filter_map(group).collect()
+        };
+        self.single_cpus().map(of).unwrap_or_default()
     }
 
     /// Whether vCPUs get one CPU each, which a stack that binds whole VMs cannot write.

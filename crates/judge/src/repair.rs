@@ -12,8 +12,8 @@ use crate::change::Change;
 use crate::finding::{Finding, Repair, Severity};
 use crate::shaped::Running;
 use scheduler::{
-    Action, ActionError, ClientId, ClientObservation, Done, Host, Mobility, Observation, ObserveError, VmKey, home,
-    with_groups,
+    Action, ActionError, ClientId, ClientObservation, Done, Host, Mobility, Observation, ObserveError, OtherThreadKind,
+    VmKey, home, with_groups,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,10 +36,16 @@ pub(crate) fn of_change(change: &Change<'_>, running: &Running) -> Vec<Repair> {
     for (client, node) in running.seen.clients.iter().zip(&change.target.nodes) {
         let (vm, id) = (running.seen.vm.clone(), client.id);
         if pins.vcpus.iter().any(|(vcpus, _)| !vcpus.intersection(&node.vcpus).is_empty()) {
-            let (home, cpus) = (node.home.clone(), node.cpus.clone());
-            repairs.push(Repair::Act {
-                action: Action::Bind { vm: vm.clone(), client: id, home, cpus, groups: Vec::new() },
-            });
+            // What moves packets would follow to the CPUs of vCPUs that are bound alone.
+            let follows = running.seen.other_threads.iter().any(|thread| thread.kind == OtherThreadKind::Vhost);
+            let groups = change.groups_of_one(node);
+            let (home, cpus) = match groups.is_empty() {
+                true => (node.home.clone(), node.cpus.clone()),
+                false => (node.home.clone(), groups.iter().flat_map(|group| group.cpus.iter()).collect()),
+            };
+            if groups.is_empty() || !follows {
+                repairs.push(Repair::Act { action: Action::Bind { vm: vm.clone(), client: id, home, cpus, groups } });
+            }
         }
         let moves = running.seen.mobility == Mobility::Movable && change.moves_memory();
         for (&from, &at_most) in client.memory.iter().flatten().filter(|_| moves) {

@@ -89,7 +89,7 @@ impl AttachedVm {
         let setup = ChildSetup {
             tie: Tie::DiesWithUs,
             inherited,
-            cpus: Some(launch.plan.cpus()),
+            cpus: Some(launch.plan.qemu_cpus()),
             user: prepared.user.credentials(),
         };
         let mut process = Process::start(vm, &prepared.binary, &arguments, &ErrorsTo::Us, setup)?;

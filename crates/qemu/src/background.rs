@@ -159,8 +159,12 @@ pub(crate) fn build(
     inherited.extend([OwnedFd::from(lock), monitor.into(), console.into()]);
     inherited.extend(log.map(OwnedFd::from));
     inherited.extend(taps.descriptors());
-    let setup =
-        ChildSetup { tie: Tie::Outlives, inherited, cpus: Some(launch.plan.cpus()), user: prepared.user.credentials() };
+    let setup = ChildSetup {
+        tie: Tie::Outlives,
+        inherited,
+        cpus: Some(launch.plan.qemu_cpus()),
+        user: prepared.user.credentials(),
+    };
     let errors = ErrorsTo::File(place.path.join(MESSAGES));
     let mut process = Process::start(vm, &prepared.binary, &arguments, &errors, setup)?;
     call_off.has_process(process.killer()?);

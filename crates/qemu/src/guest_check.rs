@@ -29,6 +29,7 @@ pub fn differences(plan: &Plan, seen: &SeenMachine) -> Vec<String> {
         compare_node(plan, node, seen_node, &mut found);
     }
     compare_sockets(plan, seen, &mut found);
+    compare_cores(plan, seen, &mut found);
     compare_caches(plan, seen, &mut found);
     let complaints = seen.complaints.iter().take(MOST_COMPLAINTS);
     found.extend(complaints.map(|complaint| format!("the guest says: {}", cut(complaint, LONGEST_COMPLAINT))));
@@ -68,6 +69,21 @@ fn compare_sockets(plan: &Plan, seen: &SeenMachine, found: &mut Vec<String>) {
         if let Some(nodes) = spanned(plan, socket, seen) {
             found.push(format!("the socket of CPUs {} spans nodes {nodes}", excerpt(socket)));
         }
+    }
+}
+
+/// vCPUs of a virtual core of several threads, as the guest has them side by side.
+fn compare_cores(plan: &Plan, seen: &SeenMachine, found: &mut Vec<String>) {
+    let threads = plan.topology.threads_per_core.max(1);
+    let vcpus: u32 = plan.topology.nodes.iter().map(|node| node.present().count() as u32).sum();
+    if threads < 2 || seen.cores.is_empty() {
+        return;
+    }
+    let planned: BTreeSet<CpuSet> =
+        (0..vcpus).step_by(threads as usize).map(|first| (first..first + threads).map(CpuId).collect()).collect();
+    let told: BTreeSet<CpuSet> = seen.cores.iter().take(vcpus as usize).filter_map(|core| parse(core)).collect();
+    if let Some(core) = planned.difference(&told).next() {
+        found.push(format!("vCPUs {core} are threads of one core as planned, and the guest does not see them so"));
     }
 }
 
@@ -154,6 +170,7 @@ mod tests {
             llcs: vec!["0-1".into(), "2-3".into()],
             llc_bytes: Some(16 << 20),
             sockets: vec!["0-1".into(), "2-3".into()],
+            cores: vec!["0".into(), "1".into(), "2".into(), "3".into()],
             online: "0-3".into(),
             complaints: Vec::new(),
         }
@@ -174,6 +191,16 @@ mod tests {
         let mut plan = samples::plan("a", 2, 4, 512);
         (plan.topology.nodes[0].absent, plan.topology.nodes[1].absent) = (vec![2, 3], vec![6, 7]);
         assert_eq!(differences(&plan, &seen()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn threads_of_a_core_are_looked_for() {
+        let mut plan = samples::plan("a", 2, 2, 512);
+        (plan.topology.cores_per_socket, plan.topology.threads_per_core) = (1, 2);
+        let told = differences(&plan, &seen()).join("; ");
+        assert!(told.contains("vCPUs 0-1 are threads of one core as planned"), "{told}");
+        let right = SeenMachine { cores: vec!["0-1".into(), "2-3".into()], ..seen() };
+        assert_eq!(differences(&plan, &right), Vec::<String>::new());
     }
 
     #[test]

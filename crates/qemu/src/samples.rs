@@ -45,6 +45,7 @@ pub(crate) fn plan(name: &str, nodes: u32, vcpus_per_node: u32, mib_per_node: u6
         reasons: Vec::new(),
         warnings: Vec::new(),
         lost_milli_cpus: 0,
+        left_to_qemu: Default::default(),
         expected: vm::Expected::default(),
     }
 }

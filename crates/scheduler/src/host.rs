@@ -3,7 +3,7 @@
 
 use crate::balance::BalancePolicy;
 use crate::placement::far;
-use crate::{Occupancy, PlanError, caches};
+use crate::{Occupancy, PlanError, caches, cores};
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{Bytes, CpuSet, HardwareThread, Machine, Node, NodeId, NodeSet};
 use vm::Shape;
@@ -65,6 +65,8 @@ pub(crate) struct Host {
     /// `None` where nobody says, empty where nobody says anything.
     pub(crate) links: Vec<Vec<Option<u64>>>,
     pub(crate) prefer_ht: bool,
+    /// Hardware threads that each core has; 1 where cores differ in that.
+    pub(crate) threads_per_core: u32,
     /// Size of the huge pages that memory is counted in: the nodes' memory is that of their pools.
     /// `None`: ordinary memory.
     pub(crate) page: Option<u64>,
@@ -116,7 +118,9 @@ impl Host {
         for thread in machine.usable_threads().filter(|_| looks) {
             by_node.entry(thread.node).or_default().push(thread);
         }
-        for thread in machine.usable_threads().filter(|thread| !taken.contains(thread.id)) {
+        let spare = cores::spared(machine, occupancy, shape);
+        for thread in machine.usable_threads().filter(|thread| !taken.contains(thread.id) && !spare.contains(thread.id))
+        {
             let (threads, cores) = cpus.entry(thread.node).or_default();
             threads.insert(thread.id);
             cores.insert(thread.core.0);
@@ -179,7 +183,8 @@ impl Host {
         let host = Self::of(machine.name.clone(), nodes, distances, shape.policy.prefer_ht);
         let busy_percent = busy_percent(occupancy, shape);
         let page = page.map(|page| page.0);
-        Ok(Self { links, page, cards, divides, divides_memory, left_out, busy_percent, ..host })
+        let threads_per_core = cores::threads_per_core(machine);
+        Ok(Self { threads_per_core, links, page, cards, divides, divides_memory, left_out, busy_percent, ..host })
     }
 
     /// A host of these nodes; `distances[i][j]` by their index.
@@ -192,6 +197,7 @@ impl Host {
             extra,
             links: Vec::new(),
             prefer_ht,
+            threads_per_core: 1,
             page: None,
             cards: NodeSet::new(),
             divides: false,

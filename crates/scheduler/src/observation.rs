@@ -381,7 +381,7 @@ impl VmObservation {
         let affinity = self.node_affinity.as_ref();
         let Some(limits) = &self.limits else { return affinity.map(Cow::Borrowed) };
         let with_cpus = |cpus: &CpuSet| {
-            let bare = machine.nodes.iter().filter(|node| machine.usable_cpus(node.id).is_empty());
+            let bare = machine.nodes.iter().filter(|node| machine.bindable_cpus(node.id).is_empty());
             home::nodes_of(machine, cpus).union(&bare.map(|node| node.id).collect())
         };
         let by_cpus = limits.cpus.as_ref().map(with_cpus);

@@ -53,6 +53,21 @@ pub(crate) fn beside(
     sizes: &[NodeSize],
     place: impl Fn(&Host) -> Option<Plan>,
 ) -> Result<Plan, PlanError> {
+    let plan = beside_alone(machine, occupancy, shape, sizes, place)?;
+    Ok(match shape.policy.vcpu_binding {
+        VcpuBinding::Node => plan,
+        VcpuBinding::Core => cores::leave_to_qemu(machine, plan),
+    })
+}
+
+/// [`beside`] on the CPUs that the VM may have.
+fn beside_alone(
+    machine: &Machine,
+    occupancy: &Occupancy,
+    shape: &Shape,
+    sizes: &[NodeSize],
+    place: impl Fn(&Host) -> Option<Plan>,
+) -> Result<Plan, PlanError> {
     match eligible(machine, occupancy, shape) {
         Some(on) => {
             let mut plan = beside_on(&on.machine, &on.occupancy, shape, sizes, place)?;
@@ -223,6 +238,7 @@ pub(crate) fn assemble(host: &Host, shape: &Shape, topology: &VirtualTopology, p
     Plan {
         vm: shape.name.clone(),
         topology: topology.clone(),
+        left_to_qemu: CpuSet::new(),
         placement: Placement { clients: homes.iter().enumerate().zip(&topology.nodes).map(client).collect() },
         backing: shape.backing,
         holdings: holdings(host, &placed.best, shape.policy.counts_full()),
@@ -272,11 +288,9 @@ fn topology_without_distances(shape: &Shape, sizing: &Sizing) -> VirtualTopology
         exposed: sizing.exposed,
         nodes: sizing.shares.iter().zip(&sizing.at_start).enumerate().map(node).collect(),
         sockets: shape.most_vcpus() / sizing.per_socket,
-        cores_per_socket: sizing.per_socket,
+        cores_per_socket: sizing.per_socket / sizing.threads,
         dies_per_socket: sizing.dies,
-        // vCPUs move freely among the CPUs of their home, so that no two of them stay siblings: to
-        // say so would be untrue.
-        threads_per_core: 1,
+        threads_per_core: sizing.threads,
         distances: Vec::new(),
     }
 }

@@ -50,6 +50,10 @@ pub struct Plan {
     pub topology: VirtualTopology,
     /// Where it lives.
     pub placement: Placement,
+    /// CPUs on cores to which none of its vCPUs is bound alone, where they are: QEMU's own threads
+    /// run there. Empty: on those of all homes.
+    #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
+    pub left_to_qemu: CpuSet,
     /// What its memory is made of, and when it is taken.
     #[serde(default, skip_serializing_if = "Backing::is_default")]
     pub backing: Backing,
@@ -78,6 +82,7 @@ impl Plan {
             vm: shape.name.clone(),
             topology,
             placement,
+            left_to_qemu: CpuSet::new(),
             backing: shape.backing,
             holdings: BTreeMap::new(),
             lost_milli_cpus: 0,
@@ -87,7 +92,12 @@ impl Plan {
         }
     }
 
-    /// CPUs of all homes: where QEMU's own threads run, and one thread that runs all vCPUs.
+    /// Where QEMU's own threads run.
+    pub fn qemu_cpus(&self) -> CpuSet {
+        if self.left_to_qemu.is_empty() { self.cpus() } else { self.left_to_qemu.clone() }
+    }
+
+    /// CPUs of all homes; one thread that runs all vCPUs may use them.
     pub fn cpus(&self) -> CpuSet {
         self.placement.clients.iter().fold(CpuSet::new(), |all, client| all.union(&client.cpus))
     }

@@ -177,6 +177,10 @@ pub struct Policy {
     pub far_memory: FarMemory,
     /// Which CPUs of its home a vCPU may use. Default: all.
     pub vcpu_binding: VcpuBinding,
+    /// Cores of each machine node of its home that none of its vCPUs is bound to: for QEMU's own
+    /// threads. Only with [`VcpuBinding::Core`].
+    #[serde(skip_serializing_if = "is_zero")]
+    pub spare_cores: u32,
     /// How its vCPUs share last-level caches where a home has several.
     #[serde(skip_serializing_if = "CachePolicy::is_default")]
     pub cache: CachePolicy,
@@ -196,6 +200,10 @@ impl Policy {
     pub fn counts_full(&self) -> bool {
         self.latency_sensitive || self.vcpu_binding == VcpuBinding::Core
     }
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// How far a VM is spread over a machine's nodes.

@@ -196,6 +196,9 @@ pub struct SeenMachine {
     pub llc_bytes: Option<u64>,
     /// CPUs of each socket, in list format.
     pub sockets: Vec<String>,
+    /// CPUs of each core, in list format; empty where the agent is older.
+    #[serde(default)]
+    pub cores: Vec<String>,
     /// Online CPUs, in list format.
     pub online: String,
     /// What contradicts itself, as sentences.

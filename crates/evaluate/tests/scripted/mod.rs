@@ -249,6 +249,7 @@ fn hello() -> Hello {
             llcs: Vec::new(),
             llc_bytes: None,
             sockets: Vec::new(),
+            cores: Vec::new(),
             online: "0-1".to_owned(),
             complaints: Vec::new(),
         },

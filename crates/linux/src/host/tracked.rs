@@ -367,7 +367,8 @@ impl Tracked {
 
     fn may_run_on(&self, machine: &Machine, node: NodeId) -> bool {
         let Some(allowed) = &self.allowed_cpus else { return true };
-        let cpus = machine.usable_cpus(node);
+        // A cpuset of isolated CPUs is one to run in, too.
+        let cpus = machine.bindable_cpus(node);
         cpus.is_empty() || !cpus.intersection(allowed).is_empty()
     }
 

@@ -26,6 +26,7 @@
 mod growing;
 mod shares;
 mod sockets;
+mod threads;
 
 pub(crate) use shares::Share;
 
@@ -50,6 +51,8 @@ pub(crate) struct Sizing {
     pub(crate) per_socket: u32,
     /// Dies in a virtual socket: more than one where a socket is wider than the machine's caches.
     pub(crate) dies: u32,
+    /// Hardware threads in a virtual core.
+    pub(crate) threads: u32,
     pub(crate) reasons: Vec<Reason>,
     pub(crate) warnings: Vec<String>,
 }
@@ -93,6 +96,8 @@ pub(crate) fn size(host: &Host, started: &Shape) -> Sizing {
     }
     reasons.extend(share_reason(host, &sockets.shares));
     reasons.push(sockets.reason);
+    let threads = threads::of_core(host, started, sockets.per_socket / sockets.dies.max(1));
+    reasons.extend(threads::reason(threads));
     let at_start = growing::at_start(started, &sockets.shares);
     reasons.extend(started.may_grow().then(|| growing::reason(started, &at_start)));
     let warnings = sockets.warning.into_iter().collect();
@@ -103,6 +108,7 @@ pub(crate) fn size(host: &Host, started: &Shape) -> Sizing {
         least_home,
         per_socket: sockets.per_socket,
         dies: sockets.dies,
+        threads,
         reasons,
         warnings,
     }

@@ -79,7 +79,7 @@ fn pinned(domain: &Domain, plan: &Plan) -> Vec<Edit> {
         set(keyed("cputune", "vcpupin", "vcpu", vcpu), "cpuset", &client.cpus_of(vcpu))
     };
     let mut edits: Vec<Edit> = vcpus.into_iter().map(pin).collect();
-    edits.push(set(path(["cputune", "emulatorpin"]), "cpuset", &plan.cpus()));
+    edits.push(set(path(["cputune", "emulatorpin"]), "cpuset", &plan.qemu_cpus()));
     let homes = plan.placement.clients.iter().cycle();
     let iothread =
         |(id, client): (&u32, &Client)| set(keyed("cputune", "iothreadpin", "iothread", *id), "cpuset", &client.cpus);

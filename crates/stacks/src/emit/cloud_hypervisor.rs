@@ -55,7 +55,7 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
         line.add("--api-socket", format!("path={}", socket(plan)));
     }
     let (comments, command) = (comments(emission, &losses), as_shell(Path::new(PROGRAM), &line.0));
-    Ok(format!("{comments}\ntaskset -c {} {command}{}\n", plan.cpus(), payload(emission)))
+    Ok(format!("{comments}\ntaskset -c {} {command}{}\n", plan.qemu_cpus(), payload(emission)))
 }
 
 struct Line(Vec<String>);

@@ -149,6 +149,17 @@ pub(super) fn dies_lost(plan: &Plan, stack: &str) -> Option<Loss> {
     })
 }
 
+/// What is lost of hardware threads of a virtual core, where a stack has no word for them.
+pub(super) fn threads_lost(plan: &Plan, stack: &str) -> Option<Loss> {
+    let threads = plan.topology.threads_per_core;
+    (threads > 1).then(|| {
+        Loss::new(
+            format!("{stack} has no word for hardware threads: the plan has {threads} in each virtual core."),
+            "The guest takes each vCPU for a core, and puts its busiest threads side by side on one.",
+        )
+    })
+}
+
 /// What is lost of memory on nodes without CPUs by bandwidth: no stack divides memory by weight.
 pub(super) fn far_lost(emission: &Emission<'_>, stack: &str) -> Option<Loss> {
     let far = emission.plan.placement.clients.iter().flat_map(|client| &client.far);

@@ -3,7 +3,7 @@
 
 use super::common::{
     check_words, dies_lost, far_lost, groups_lost, heading, memory, one_cpu_each, one_set_of_cpus, several_cpu_sets,
-    vcpus,
+    threads_lost, vcpus,
 };
 use super::in_order::{self, in_order};
 use super::stated::{binding_lost, stated};
@@ -38,7 +38,7 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     }
     lines.extend(["ostype: l26", "machine: q35", "cpu: host"].map(str::to_owned));
     lines.push(format!("sockets: {}", topology.sockets));
-    lines.push(format!("cores: {}", topology.cores_per_socket));
+    lines.push(format!("cores: {}", topology.cores_per_socket * topology.threads_per_core));
     let (present, most) = (topology.vcpus(), topology.max_vcpus());
     let grows = present < most;
     if grows {
@@ -217,6 +217,14 @@ fn losses(emission: &Emission<'_>) -> Vec<Loss> {
             "vCPUs change places among them, and QEMU's own threads run there too.",
         ));
     }
+    if plan.bound_cpus().iter().any(|cpu| emission.machine.isolated.contains(cpu)) {
+        losses.push(Loss::new(
+            format!("CPUs {} are isolated, and the kernel spreads nothing over isolated CPUs.", plan.bound_cpus()),
+            "All threads of the VM stay on the first of them, until a hookscript binds each vCPU after the start \
+            (taskset -cp CPU THREAD).",
+        ));
+    }
+    losses.extend(threads_lost(plan, "Proxmox"));
     losses.extend(groups_lost(plan, "Proxmox"));
     losses.extend(dies_lost(plan, "Proxmox"));
     losses.extend(binding_lost(emission, "Proxmox"));

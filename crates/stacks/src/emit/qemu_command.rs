@@ -31,9 +31,11 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     let host = host_traits(emission);
     let (boot, own_variables) = firmware(emission);
     let arguments = arguments(spec, plan, &boot, &wiring, &host);
+    // One thread that runs all vCPUs is bound by nobody: it may use all of their CPUs.
+    let cpus = if binds_threads(plan, accelerator) { plan.qemu_cpus() } else { plan.cpus() };
     let binder = if binds_threads(plan, accelerator) { thread_binder(plan) } else { String::new() };
     let command = as_shell(Path::new(PROGRAM), &arguments);
-    Ok(format!("{}\n{own_variables}{binder}taskset -c {} {command}\n", comments(emission), plan.cpus()))
+    Ok(format!("{}\n{own_variables}{binder}taskset -c {} {command}\n", comments(emission), cpus))
 }
 
 /// What is booted, and the line that gives the VM variables of its own where UEFI boots it.

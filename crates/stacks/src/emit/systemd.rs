@@ -9,7 +9,7 @@ pub(super) fn text(emission: &Emission<'_>) -> Result<String, EmitError> {
     let plan = emission.plan;
     let slice = slice_name(&plan.vm);
     let mut unit = format!("[Unit]\nDescription=NUMA home of VM {}\n\n[Slice]\n", plan.vm);
-    unit += &format!("AllowedCPUs={}\n", one_set_of_cpus(plan));
+    unit += &format!("AllowedCPUs={}\n", one_set_of_cpus(plan).union(&plan.left_to_qemu));
     if let Some(nodes) = memory_nodes(plan) {
         unit += &format!("AllowedMemoryNodes={nodes}\n");
     }

@@ -7,4 +7,5 @@ mod growth;
 mod proxmox;
 mod qemu;
 mod systemd;
+mod threads;
 mod uefi;

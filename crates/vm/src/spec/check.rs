@@ -1,6 +1,8 @@
 //! What a spec must hold beyond being well-formed TOML.
 
-use super::{Boot, Card, CardModel, Console, FixedNode, GuestRoot, Network, Outlet, Policy, Vhost, VmSpec};
+use super::{
+    Boot, Card, CardModel, Console, FixedNode, GuestRoot, Network, Outlet, Policy, VcpuBinding, Vhost, VmSpec,
+};
 use crate::NodeSize;
 use std::collections::BTreeSet;
 use topology::limits::{MOST_VCPUS, MOST_VIRTUAL_NODES};
@@ -152,6 +154,12 @@ fn check_policy(spec: &VmSpec) -> Checked {
             format!("it makes {nodes} virtual nodes, which is more than the memory has MiB")
         })?;
     }
+    let spare = policy.spare_cores;
+    ensure(spare == 0 || policy.vcpu_binding == VcpuBinding::Core, "policy.spare_cores", || {
+        format!(
+            "{spare} cores are kept from vCPUs that are bound alone: write vcpu_binding = \"core\", or leave it out"
+        )
+    })?;
     if let Some(affinity) = &policy.node_affinity {
         ensure(!affinity.is_empty(), "policy.node_affinity", || {
             "it allows no node: name at least one, for example \"0\" or \"0-1\", or leave it out".to_owned()

@@ -60,9 +60,9 @@ pub(super) fn vcpus(spec: &VmSpec, plan: &Plan) -> Vec<Element> {
     homes.sort_by_key(|&(vcpu, _)| vcpu);
     let mut pins: Vec<Element> =
         homes.into_iter().map(|(vcpu, client)| pin("vcpupin", "vcpu", vcpu, client.cpus_of(vcpu))).collect();
-    pins.push(Element::new("emulatorpin").with("cpuset", plan.cpus()));
+    pins.push(Element::new("emulatorpin").with("cpuset", plan.qemu_cpus()));
     let iothreads = (1..).zip(iothreads);
-    pins.extend(iothreads.map(|(index, client)| pin("iothreadpin", "iothread", index, client.cpus.clone())));
+    pins.extend(iothreads.map(|(index, client)| pin("iothreadpin", "iothread", index, iothread_cpus(plan, client))));
     elements.push(Element::holding("cputune", pins));
     elements
 }
@@ -70,6 +70,11 @@ pub(super) fn vcpus(spec: &VmSpec, plan: &Plan) -> Vec<Element> {
 /// The client at whose home each I/O thread runs: one for each disk, as long as there are homes.
 pub(super) fn iothreads<'a>(spec: &VmSpec, plan: &'a Plan) -> Vec<&'a Client> {
     plan.placement.clients.iter().take(spec.disks.len()).collect()
+}
+
+/// CPUs of an I/O thread: of its client's home; where vCPUs are bound alone, of QEMU's.
+fn iothread_cpus(plan: &Plan, client: &Client) -> CpuSet {
+    if plan.left_to_qemu.is_empty() { client.cpus.clone() } else { plan.qemu_cpus() }
 }
 
 /// Each virtual node is bound by itself, and nothing else is.

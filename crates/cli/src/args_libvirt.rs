@@ -1,6 +1,7 @@
 //! Arguments that have to do with other stacks.
 
 use clap::{Args, ValueEnum};
+use std::path::PathBuf;
 
 /// Another host, through its libvirt.
 #[derive(Args)]
@@ -65,6 +66,10 @@ pub(crate) struct CheckArguments {
     /// Print the domain with the cures of all problems and warnings, and nothing else
     #[arg(long, conflicts_with = "json")]
     pub(crate) cured: bool,
+    /// Cure all that is named together: write a domain, or a script for Proxmox VE, for each into
+    /// this new directory
+    #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["cured", "json"])]
+    pub(crate) cured_into: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -288,6 +288,16 @@ fn a_trace_says_what_a_policy_would_have_done() {
     assert_eq!((code, json["format"].as_str()), (Some(0), Some("homenode.balance.trace")));
     assert_eq!(json["decisions"].as_array().map(Vec::len), Some(0), "rules count on a modelled machine too: {json}");
     assert_eq!(json["rows"].as_array().map(Vec::len), Some(2));
+    // Memory that the machine does not have is bad input, for those who only look too.
+    let large = place.0.path().join("large.toml");
+    let vm = |name: &str| format!("[[vm]]\nname = \"{name}\"\nvcpus = 2\nmemory = \"2 TiB\"\nbusy = 1\n");
+    std::fs::write(&large, format!("seconds = 60\n{}{}", vm("a"), vm("b"))).expect("a trace");
+    let looks = ["top", "--once", "--on", "hp-dl380-g6", "--trace", text(&large)];
+    for arguments in [on(&large, &[]), looks.to_vec()] {
+        let (code, _, complained) = said_in(&place.runtime(), &arguments);
+        let is_named = complained.contains("VM a: its memory is 2 TiB") && complained.contains("has 48 GiB");
+        assert!(code == Some(2) && is_named, "{arguments:?}: {complained}");
+    }
     // The machine has no such policy, the trace no such field: exit code 2, and nothing done.
     let (code, _, complained) = said_in(&place.runtime(), &on(&trace, &["--against", "chance"]));
     assert!(code == Some(2) && complained.contains("numad-one-shot"), "{complained}");

@@ -35,6 +35,19 @@ fn the_catalogue_names_every_machine_and_how_much_of_it_is_assumed() {
     // messages; the speed is assumed, and all of the ways but the uplink's bandwidth.
     assert_eq!((&dl380["values"], &dl380["values_assumed"]), (&11.into(), &4.into()));
     assert!(machines.iter().all(|machine| machine["has_rates"] == true));
+    // `check` counts as `list`, and says as much of each.
+    for machine in machines {
+        let name = machine["name"].as_str().expect("a name");
+        let checked: serde_json::Value =
+            serde_json::from_slice(&homenode(&["check", name, "--json"]).stdout).expect("JSON");
+        let count = |of: &serde_json::Value| [of["values"].clone(), of["values_assumed"].clone()];
+        assert_eq!(count(machine), count(&checked), "{name}");
+        let findings = checked["findings"].as_array().expect("findings");
+        let assumed = findings.iter().filter(|finding| finding["severity"] == "assumed").count();
+        assert_eq!(checked["values_assumed"], assumed, "{name}");
+        let text = text(&homenode(&["check", name]).stdout);
+        assert!(text.contains(&format!("; {assumed} of {} values are assumed", checked["values"])), "{name}: {text}");
+    }
 }
 
 #[test]

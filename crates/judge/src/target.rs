@@ -5,6 +5,7 @@
 use crate::cramped::{self, Cramped, cramped};
 use crate::guest_system;
 use crate::presence;
+use crate::rules::huge_pages;
 use crate::scene::NodeView;
 use crate::shape::{self, Fit};
 use crate::shaped::{ShapedNode, ShapedVm};
@@ -13,7 +14,7 @@ use scheduler::{Occupancy, PlanError};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuId, CpuSet, Distances, Machine, NodeId, NodeSet};
 use vm::qemu::GuestCpus;
-use vm::spec::{FixedNode, Policy, Shape};
+use vm::spec::{Backing, FixedNode, Policy, Shape};
 use vm::{MemoryPolicy, Plan};
 
 /// What would be right.
@@ -354,9 +355,17 @@ fn planned_homes(
         grown.or_else(|| plan(&shape.without_growth()))
     };
     let named = named_nodes(machine, vm, views);
-    let named = named.and_then(|nodes| {
-        planned(on(Some(nodes)), &|shape| scheduler::plan(machine, occupancy, shape).ok().filter(narrow))
+    let free = |shape: &Shape| scheduler::plan(machine, occupancy, shape).ok().filter(narrow);
+    // Where its huge pages are, there is its home: first of the nodes that it names.
+    let in_pools = huge_pages::asked(machine, vm).and_then(|page| {
+        let paged = |nodes| Shape {
+            backing: Backing { huge_pages: Some(page), ..Backing::default() },
+            ..on(nodes).without_growth()
+        };
+        let there = named.as_ref().and_then(|nodes| free(&paged(Some(nodes.clone()))));
+        there.or_else(|| free(&paged(allowed(machine, vm))))
     });
+    let named = in_pools.or_else(|| named.and_then(|nodes| planned(on(Some(nodes)), &free)));
     let plan = match named.or_else(|| planned(on(allowed(machine, vm)), &|shape| plan(machine, occupancy, shape).ok()))
     {
         Some(plan) => plan,

@@ -11,12 +11,13 @@
 //! 1.
 
 use crate::pinned::{self, Keeps};
+use crate::rules::huge_pages;
 use crate::scene::NodeView;
-use crate::shaped::ShapedVm;
+use crate::shaped::{HugePages, ShapedVm};
 use crate::target::{self, Target};
 use scheduler::Occupancy;
 use std::cmp::Reverse;
-use topology::{Bytes, CpuId, CpuSet, Machine, NodeSet};
+use topology::{Bytes, CpuId, CpuSet, Machine, NodeId, NodeSet};
 use vm::NodeUse;
 
 /// What each of some VMs is judged beside, and where it will live; in the order of `vms`.
@@ -44,7 +45,7 @@ pub fn together(machine: &Machine, running: &Occupancy, vms: &[ShapedVm]) -> Vec
         let mut homes = NodeSet::new();
         if let Ok(target) = target {
             homes = target.nodes.iter().fold(homes, |all, node| all.union(&node.home));
-            hold(&mut ledger, &target, vm);
+            hold(&mut ledger, machine, &target, vm);
             ledger.bound_cpus = ledger.bound_cpus.union(&bound_alone(machine, keeps, &homes, &views));
         }
         all[index] = Beside { others, homes };
@@ -62,11 +63,14 @@ fn bound_alone(machine: &Machine, keeps: Option<Keeps>, homes: &NodeSet, views: 
 
 /// Adds what a VM will hold: memory in equal parts on the nodes of a home, and vCPUs in turn, but
 /// those that are plugged in later; what devices give at the start counts.
-fn hold(ledger: &mut Occupancy, target: &Target, vm: &ShapedVm) {
+fn hold(ledger: &mut Occupancy, machine: &Machine, target: &Target, vm: &ShapedVm) {
     for node in &target.nodes {
         let (home, there) = (node.home.iter().collect::<Vec<_>>(), node.vcpus.difference(&node.absent).len());
         let memory = node.memory.saturating_add(vm.plugged_of(node.id));
         let part = Bytes(memory.0.div_ceil(home.len().max(1) as u64));
+        if let Some(page) = page_of(machine, vm, node.id) {
+            ledger.promise_pages(page, home.iter().map(|&id| (id, part)));
+        }
         for (index, &id) in home.iter().enumerate() {
             let vcpus = (there + home.len() - 1 - index) / home.len();
             let held: &mut NodeUse = ledger.nodes.entry(id).or_default();
@@ -74,4 +78,10 @@ fn hold(ledger: &mut Occupancy, target: &Target, vm: &ShapedVm) {
             held.vcpus = held.vcpus.saturating_add(vcpus as u32);
         }
     }
+}
+
+/// Size of the huge pages that a virtual node is made of.
+fn page_of(machine: &Machine, vm: &ShapedVm, node: u32) -> Option<Bytes> {
+    let is_meant = |pages: &&HugePages| pages.cells.as_ref().is_none_or(|cells| cells.contains(NodeId(node)));
+    vm.huge_pages.iter().find(is_meant).and_then(|pages| huge_pages::size(machine, pages))
 }

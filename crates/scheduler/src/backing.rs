@@ -10,6 +10,9 @@
 //! "on_touch"` a VM that the free memory does not hold is promised what the nodes have in all; its
 //! memory prefers its home, and goes elsewhere when that is full.
 //!
+//! Where nobody says what pools a machine has, that is not known, and no pool is taken to be empty:
+//! the VM is planned with what the nodes' free memory could make, and the plan says so.
+//!
 //! **Properties.** No node gives more pages than are free of its pool. A VM that fits without
 //! overcommitting is placed as if its memory were taken at the start. No node is promised more to
 //! one VM than it has.
@@ -51,6 +54,20 @@ pub(crate) fn with_larger_pools(host: &Host, machine: &Machine, occupancy: &Occu
         node.memory += more;
     }
     host
+}
+
+/// That nobody says what pools the machine has, and what this VM needs of them.
+pub(crate) fn pools_not_known(host: &Host, by_node: impl Iterator<Item = (usize, u64)>) -> Option<String> {
+    let page = host.page.filter(|_| !host.pools_are_known)?;
+    let of: Vec<String> =
+        by_node.map(|(node, bytes)| format!("{} on node {}", bytes / page, host.nodes[node].id)).collect();
+    Some(format!(
+        "what pools of huge pages {} has is not known (a machine file states them: [[huge_pages]]). It needs free pages of \
+        {}: {}",
+        host.name,
+        Bytes(page),
+        of.join(", ")
+    ))
 }
 
 /// What gives each node its pool while the host runs.

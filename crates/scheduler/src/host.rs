@@ -70,6 +70,9 @@ pub(crate) struct Host {
     /// Size of the huge pages that memory is counted in: the nodes' memory is that of their pools.
     /// `None`: ordinary memory.
     pub(crate) page: Option<u64>,
+    /// Whether somebody says what pools of huge pages there are; else a node's memory is what could
+    /// be in its pool.
+    pub(crate) pools_are_known: bool,
     /// The nodes of the network cards that the VM is drawn to.
     pub(crate) cards: NodeSet,
     /// Whether the policy alone says that vCPUs keep to caches, whatever the virtual nodes.
@@ -184,7 +187,19 @@ impl Host {
         let busy_percent = busy_percent(occupancy, shape);
         let page = page.map(|page| page.0);
         let threads_per_core = cores::threads_per_core(machine);
-        Ok(Self { threads_per_core, links, page, cards, divides, divides_memory, left_out, busy_percent, ..host })
+        let pools_are_known = machine.nodes.iter().any(|node| !node.huge_pages.is_empty());
+        Ok(Self {
+            threads_per_core,
+            links,
+            page,
+            pools_are_known,
+            cards,
+            divides,
+            divides_memory,
+            left_out,
+            busy_percent,
+            ..host
+        })
     }
 
     /// A host of these nodes; `distances[i][j]` by their index.
@@ -199,6 +214,7 @@ impl Host {
             prefer_ht,
             threads_per_core: 1,
             page: None,
+            pools_are_known: true,
             cards: NodeSet::new(),
             divides: false,
             divides_memory: false,
@@ -215,7 +231,9 @@ impl Host {
     /// Bytes that stay free on a node that lends memory or runs over: the kernel and QEMU itself
     /// need some. A pool of huge pages is for guests alone.
     pub(crate) fn reserve(&self, index: usize) -> u64 {
-        if self.page.is_some() { 0 } else { self.nodes[index].memory / RESERVED_PART }
+        let in_pools = self.page.is_some() && self.pools_are_known;
+        let kept = self.nodes[index].memory / RESERVED_PART;
+        if in_pools { 0 } else { kept.next_multiple_of(self.page.unwrap_or(1)) }
     }
 
     /// The same host with all memory of each node to promise, whatever is free of it now.
@@ -300,10 +318,10 @@ impl Host {
 /// Less than this part of a node's memory left over is worth a word.
 pub(crate) const RESERVED_PART: u64 = 32;
 
-/// Memory of a node's pool of huge pages.
+/// Memory of a node's pool of huge pages; where nobody says what pools it has, what could be in it.
 fn pool(node: &Node, page: Bytes) -> Bytes {
-    let total = node.huge_pages.iter().find(|pool| pool.page_size == page).map_or(0, |pool| pool.total);
-    Bytes(total.saturating_mul(page.0))
+    let whole = node.memory.0 / page.0.max(1);
+    Bytes(node.pool(page).map_or(whole, |pool| pool.total).saturating_mul(page.0))
 }
 
 /// The nodes of the cards that a VM is drawn to; none where nobody knows any.

@@ -49,9 +49,12 @@ impl Occupancy {
         };
         free.min(node.memory)
     }
-    /// Memory of a node in free huge pages of this size that nobody was promised.
+    /// Memory of a node in free huge pages of this size that nobody was promised. Where nobody says
+    /// what pools the node has: what of its free memory would make whole pages.
     pub fn free_huge_pages(&self, node: &Node, page: Bytes) -> Bytes {
-        let free = node.huge_pages.iter().find(|pool| pool.page_size == page).map_or(0, |pool| pool.free);
+        let Some(free) = node.pool(page).map(|pool| pool.free) else {
+            return Bytes(self.free_memory(node).0 / page.0.max(1) * page.0);
+        };
         let promised = self.pools.get(&page.0).and_then(|by_node| by_node.get(&node.id)).copied().unwrap_or_default();
         Bytes(free.saturating_mul(page.0)).saturating_sub(promised)
     }

@@ -96,6 +96,7 @@ fn beside_on(
         }
         place(&host).ok_or_else(|| match shape.backing.huge_pages {
             None => lacks_memory(&host, shape),
+            Some(_) if !host.pools_are_known => lacks_memory(&host, shape),
             Some(page) => {
                 let would_be = place(&backing::with_larger_pools(&host, machine, occupancy, page));
                 backing::lacks_huge_pages(&host, shape, page, would_be.as_ref())
@@ -340,7 +341,7 @@ fn holdings(host: &Host, best: &Candidate, counts_full: bool) -> BTreeMap<NodeId
     let whole = crate::divide::in_proportion(vcpus, &micro, &limits).unwrap_or(limits);
     let of = |(node, memory): (usize, Bytes)| {
         // Pools of huge pages are missing from free memory already.
-        let resident = if host.page.is_some() { memory } else { Bytes(0) };
+        let resident = if host.page.is_some() && host.pools_are_known { memory } else { Bytes(0) };
         let (vcpus, traffic) = (whole[node] as u32, BytesPerSecond(best.traffic[node]));
         let always_busy = if counts_full { vcpus } else { 0 };
         (host.nodes[node].id, NodeUse { vcpus, always_busy, memory, resident, traffic })

@@ -66,6 +66,26 @@ fn what_is_not_free_is_promised_where_memory_is_taken_on_touch() {
 }
 
 #[test]
+fn pools_that_nobody_states_are_not_known_rather_than_empty() {
+    // 24 GiB of each node, 12288 pages; 20 GiB are held of node 0.
+    let asked = spec(2, 8, "huge_pages = \"2 MiB\"");
+    let placed = plan(&machine(), &held([20, 0]), &asked).expect("a plan");
+    assert_eq!(homes(&placed), ["1"]);
+    let warnings = placed.warnings.join("\n");
+    assert!(warnings.contains("is not known") && warnings.contains("4096 on node 1"), "{warnings}");
+    // What was planned is held for the next one: 24 - 8 - 20 GiB, and 4 GiB of node 0.
+    let mut beside = held([20, 0]);
+    beside.reserve(&placed);
+    let refused = plan(&machine(), &beside, &spec(2, 22, "huge_pages = \"2 MiB\"")).unwrap_err();
+    assert!(matches!(refused, PlanError::Memory { .. }), "{refused}");
+    assert_eq!(homes(&plan(&machine(), &beside, &spec(2, 15, "huge_pages = \"2 MiB\"")).expect("a plan")), ["1"]);
+    // Where somebody says what pools there are, one that is not among them is empty.
+    let stated = with_pools(machine(), Bytes(1 << 30), &[(4, 4), (4, 4)]);
+    let refused = plan(&stated, &held([20, 0]), &asked).unwrap_err().to_string();
+    assert!(refused.contains("node 0: 0 of 0, node 1: 0 of 0"), "{refused}");
+}
+
+#[test]
 fn what_fits_is_said_to_be_promised_too() {
     let placed = plan(&machine(), &held([4, 6]), &spec(2, 8, "fill = \"on_touch\"")).expect("a plan");
     let warning = placed.warnings.join("\n");

@@ -27,5 +27,5 @@ pub use bytes_per_second::{BytesPerSecond, BytesPerSecondError};
 pub use ids::{CoreId, CpuId, CpuSet, Id, IdSet, IdSetError, LlcId, NodeId, NodeSet, SocketId};
 pub use isolation::Schedulable;
 pub use kinds::CoreKind;
-pub use machine::{Distances, HardwareThread, HugePages, Llc, Machine, MemoryKind, Node};
+pub use machine::{Distances, HardwareThread, HugePages, Llc, Machine, MemoryKind, Node, USUAL_HUGE_PAGE};
 pub use toml_text::{TomlError, TomlText};

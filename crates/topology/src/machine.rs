@@ -28,6 +28,10 @@ pub struct HardwareThread {
     pub capacity: Option<u32>,
 }
 
+/// Size of huge pages that kernels for x86-64 give to who names none, unless `default_hugepagesz=`
+/// on their command line says otherwise.
+pub const USUAL_HUGE_PAGE: Bytes = Bytes::from_mib(2);
+
 /// A pool of huge pages of one size on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HugePages {
@@ -70,7 +74,7 @@ pub struct Node {
     /// Memory that could be given to a new process now (free, and page cache that can be dropped),
     /// where known.
     pub free: Option<Bytes>,
-    /// Pools of huge pages, by size.
+    /// Pools of huge pages, by size; none where nobody says what pools there are.
     pub huge_pages: Vec<HugePages>,
     /// Whether the process that looked may take memory of it (cgroup cpuset). True where the source
     /// does not say.
@@ -174,8 +178,22 @@ pub struct Machine {
     /// it does others.
     #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
     pub nohz_full: CpuSet,
+    /// Size of the huge pages that who names no size gets: the kernel's default (`Hugepagesize` of
+    /// `/proc/meminfo`); `None` where nobody says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_huge_page: Option<Bytes>,
     /// What a reader had to assume or found contradictory, as sentences for people.
     pub notes: Vec<String>,
+}
+
+impl Node {
+    /// The pool of huge pages of this size; `None` where nobody says what pools the node has. A
+    /// node that has pools of other sizes only has an empty one.
+    pub fn pool(&self, page_size: Bytes) -> Option<HugePages> {
+        let none = HugePages { page_size, total: 0, free: 0 };
+        let pool = self.huge_pages.iter().find(|pool| pool.page_size == page_size).copied();
+        (!self.huge_pages.is_empty()).then(|| pool.unwrap_or(none))
+    }
 }
 
 impl Machine {

@@ -198,6 +198,7 @@ impl Rates {
             Some(&self.node_bandwidth_gb_per_s),
             self.channel_mt_per_s.as_ref(),
             self.llc_bandwidth_gb_per_s.as_ref(),
+            self.llc_latency_ns.as_ref(),
             self.row_conflict_droop.as_ref(),
         ];
         let numbers = numbers.into_iter().flatten().map(|sourced| sourced.source);

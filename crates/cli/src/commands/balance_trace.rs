@@ -21,6 +21,7 @@ pub(crate) fn run(choice: &str, path: &Path, arguments: &BalanceArguments) -> an
     let model = MachineModel::new(&machine, &rates).map_err(bad_input)?;
     let policy = policy(arguments.policy.as_deref(), &machine)?;
     let (trace, left_out) = read(path)?;
+    trace.check_memory(&machine).map_err(bad_input)?;
     // Linux alone has its row in any case.
     let others = arguments.against.iter().filter(|name| *name != "linux");
     let mut against = others.map(|name| named(name)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -45,6 +46,7 @@ pub(crate) fn host(choice: &str, path: &Path) -> anyhow::Result<TracedHost> {
     let (machine, rates) = machine_choice::described(choice)?;
     let model = MachineModel::new(&machine, &rates).map_err(bad_input)?;
     let (trace, _) = read(path)?;
+    trace.check_memory(&machine).map_err(bad_input)?;
     Ok(TracedHost::new(model, Box::new(Amva::default()), &trace, BalancePolicy::default().period_ms))
 }
 

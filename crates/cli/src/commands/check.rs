@@ -4,20 +4,21 @@ use crate::args::CheckArguments;
 use crate::args_balance::StateArguments;
 use crate::check_subjects::{Here, Subject, subjects};
 use crate::check_view::{self, Checked, Report, assumed};
+use crate::commands::check_cured::{self, Job};
 use crate::failure::bad_input;
 use crate::findings_view::tally;
 use crate::source::Remembered;
 use crate::text::count;
-use crate::{balancer_place, machine_choice, output};
+use crate::{balancer_place, machine_choice, output, own_pages};
 use anyhow::{Context, bail};
-use judge::{Finding, Known, Severity, ShapedVm};
+use judge::{Finding, Known, ShapedVm};
 use scheduler::Occupancy;
-use stacks::check::{CheckedDomain, Definition};
+use stacks::check::Definition;
 use topology::Machine;
 
 /// Runs the command.
 pub(crate) fn run(arguments: &CheckArguments) -> anyhow::Result<()> {
-    let machine = machine_choice::machine_or_host(&arguments.machine, &arguments.connect)?;
+    let mut machine = machine_choice::machine_or_host(&arguments.machine, &arguments.connect)?;
     let mut here = Here::default();
     let (mut definitions, mut running) = (Vec::new(), Vec::new());
     for subject in subjects(arguments, &mut here)? {
@@ -29,17 +30,24 @@ pub(crate) fn run(arguments: &CheckArguments) -> anyhow::Result<()> {
         }
     }
     let shaped: Vec<ShapedVm> = definitions.iter().map(Definition::shaped).cloned().collect();
-    let others = others(&machine, arguments, &shaped, &mut here)?;
+    let others = others(&mut machine, arguments, &shaped, &mut here)?;
+    if let Some(directory) = &arguments.cured_into {
+        let processes = running.iter().map(|vm| vm.name.as_str()).collect();
+        let (definitions, unread) = (&definitions[..], Vec::new());
+        return Job { machine: &machine, others: &others, definitions, processes, unread }.cure_into(directory);
+    }
     let beside = judge::together(&machine, &others, &shaped);
     if arguments.cured {
         return match (&definitions[..], &running[..]) {
-            ([one], []) => cured(one, &machine, &beside[0].others),
+            ([one], []) => check_cured::print(arguments, one, &machine, &beside[0].others),
             ([], [vm]) => Err(bad_input(format!(
                 "--cured: {} is a QEMU that libvirt does not manage (process {}): it has no domain to print. `homenode \
                 check {}` prints the options and commands",
                 vm.name, vm.pid, vm.pid
             ))),
-            _ => Err(bad_input("--cured: prints one domain: name one")),
+            _ => Err(bad_input(
+                "--cured: prints one domain: name one; --cured-into DIRECTORY cures all that are named together",
+            )),
         };
     }
     let (mut vms, mut findings) = (Vec::new(), Vec::<Finding>::new());
@@ -89,39 +97,10 @@ fn show(
     Ok(())
 }
 
-/// Prints the domain with the cures of all problems and warnings.
-fn cured(definition: &Definition, machine: &Machine, others: &Occupancy) -> anyhow::Result<()> {
-    let file = definition.source();
-    let Some(text) = definition.domain() else {
-        return Err(bad_input(format!(
-            "--cured: {file} is no libvirt domain: `homenode check` prints its cures as commands"
-        )));
-    };
-    let checked = CheckedDomain::new(machine, others, text, file).map_err(bad_input)?;
-    let refused = CheckedDomain::refused(&checked.cured, file).map_err(bad_input)?;
-    // What only older versions refuse is left to whoever knows the version.
-    if let Some(first) = refused.iter().find(|finding| finding.severity == Severity::Problem) {
-        bail!(
-            "{file}: no change of the domain makes one that libvirt takes, so that none is printed: {}. {}. Cure: {}",
-            first.sentence,
-            first.seen,
-            first.cure.advice
-        );
-    }
-    output::exact(&checked.cured)?;
-    let after = CheckedDomain::new(machine, others, &checked.cured, file).map_err(bad_input)?;
-    let left = after.findings.iter().filter(|finding| finding.severity > Severity::Note);
-    let left: Vec<&str> = left.map(|finding| finding.sentence.as_str()).collect();
-    if !left.is_empty() {
-        bail!("{file}: {} left that no change of the domain mends: {}", count(left.len(), "finding"), left.join("; "));
-    }
-    Ok(())
-}
-
 /// What VMs of this host hold, or will when they have started, that are not judged themselves;
-/// nothing on another machine.
+/// nothing on another machine. Huge pages of those that are count as free.
 fn others(
-    machine: &Machine,
+    machine: &mut Machine,
     arguments: &CheckArguments,
     judged: &[ShapedVm],
     here: &mut Here,
@@ -131,5 +110,6 @@ fn others(
     }
     let (_, running) = here.look()?;
     let is_judged = |name: &str| judged.iter().any(|judged| judged.name == name);
+    own_pages::give_back(machine, running, is_judged);
     Ok(balancer_place::occupancy_without(running, machine, is_judged))
 }

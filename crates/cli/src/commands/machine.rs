@@ -44,8 +44,13 @@ fn entry(name: &'static str, described: &Described) -> Entry {
         hardware_threads: described.machine.threads.len(),
         has_rates: described.rates.is_some(),
         values: sources.len(),
-        values_assumed: sources.iter().filter(|&&source| source == Source::Assumed).count(),
+        values_assumed: assumed(&sources),
     }
+}
+
+/// How many of these values rest on no figure: what `list` and `check` say.
+fn assumed(sources: &[Source]) -> usize {
+    sources.iter().filter(|&&source| source == Source::Assumed).count()
 }
 
 fn list(json: bool) -> anyhow::Result<()> {
@@ -90,15 +95,16 @@ fn check(choice: &str, json: bool) -> anyhow::Result<()> {
     let text = machine_choice::machine_file(choice)?;
     let missing: Vec<Located> = read::missing_rates(&text, choice).into_iter().map(missing).collect();
     let (title, values, found) =
-        if missing.is_empty() { examine(&text, choice)? } else { (choice.to_owned(), 0, missing) };
+        if missing.is_empty() { examine(&text, choice)? } else { (choice.to_owned(), Vec::new(), missing) };
     let refused = found.iter().filter(|located| located.finding.refuses()).count();
     if json {
         let report = serde_json::json!({
-            "machine": choice, "can_be_modelled": refused == 0, "values": values, "findings": found,
+            "machine": choice, "can_be_modelled": refused == 0, "values": values.len(),
+            "values_assumed": assumed(&values), "findings": found,
         });
         output::json("machine.check", &report)?;
     } else {
-        output::print(view(&title, values, &found))?;
+        output::print(view(&title, &values, &found))?;
     }
     if refused == 0 {
         return Ok(());
@@ -113,10 +119,10 @@ fn missing(error: TomlError) -> Located {
     Located { finding, line: error.line }
 }
 
-/// Title, how many values there are, and what is found.
-fn examine(text: &str, choice: &str) -> anyhow::Result<(String, usize, Vec<Located>)> {
+/// Title, where each value comes from, and what is found.
+fn examine(text: &str, choice: &str) -> anyhow::Result<(String, Vec<Source>, Vec<Located>)> {
     let Described { machine, rates } = read::described(text, choice).map_err(bad_input)?;
-    let Some(rates) = rates else { return Ok((choice.to_owned(), 0, Vec::new())) };
+    let Some(rates) = rates else { return Ok((choice.to_owned(), Vec::new(), Vec::new())) };
     let toml = TomlText::new(text, choice);
     let located = |finding: Finding| Located { line: line_of(&toml, &finding.field), finding };
     let found = machine_check::check(&machine, &rates).into_iter().map(located).collect();
@@ -126,7 +132,7 @@ fn examine(text: &str, choice: &str) -> anyhow::Result<(String, usize, Vec<Locat
         count(machine.threads.len(), "hardware thread"),
         count(rates.links.len(), "link")
     );
-    Ok((title, rates.sources().len(), found))
+    Ok((title, rates.sources(), found))
 }
 
 /// Line of the field, or of the nearest table above it that is written.
@@ -135,13 +141,13 @@ fn line_of(toml: &TomlText<'_>, field: &str) -> Option<usize> {
     toml.line_of(field).or_else(|| line_of(toml, above?))
 }
 
-fn view(title: &str, values: usize, found: &[Located]) -> String {
+fn view(title: &str, values: &[Source], found: &[Located]) -> String {
     let of = |severity| found.iter().filter(|located| located.finding.severity == severity).count();
     let mut text = format!("{title}\n");
     let refused = of(Severity::Impossible) + of(Severity::Missing);
     if refused == 0 {
-        let assumed = of(Severity::Assumed);
-        text += &format!("Nothing is missing or impossible; {assumed} of {} are assumed.\n", count(values, "value"));
+        let (assumed, all) = (assumed(values), count(values.len(), "value"));
+        text += &format!("Nothing is missing or impossible; {assumed} of {all} are assumed.\n");
     }
     for same in found.chunk_by(|one, other| is_same(&one.finding, &other.finding)) {
         text.push('\n');

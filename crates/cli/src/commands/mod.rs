@@ -6,6 +6,7 @@ mod balance_replay;
 pub(crate) mod balance_trace;
 mod calibrate;
 mod check;
+mod check_cured;
 mod compare;
 mod doctor;
 mod doctor_network;

@@ -8,7 +8,8 @@ use crate::guest_images::{self, Missing};
 use crate::output;
 use crate::text::count;
 use crate::{
-    balancer_host, balancer_place, fleet_choice, hidden_vms, new_directory, occupied, plan_view, remote_host, this_host,
+    balancer_host, balancer_place, fleet_choice, hidden_vms, new_directory, not_looked_at, occupied, plan_view,
+    remote_host, this_host, vm_spec_file,
 };
 use scheduler::{Occupancy, PlanError};
 use serde::Serialize;
@@ -59,15 +60,30 @@ fn place(arguments: &PlanArguments, hidden: &mut bool) -> anyhow::Result<()> {
         let spec = guest_images::realized(spec.clone(), file, Missing::Refuse)?;
         let text = plan_emit::text(stack, machine, &spec, &plan, file, is_elsewhere(arguments))?;
         let name = PathBuf::from(plan_emit::file_name(stack, &spec.name));
-        return match &arguments.into {
-            Some(directory) => new_directory::write("--into", directory, &[(name, text)]),
-            None => output::exact(text),
-        };
+        if let Some(directory) = &arguments.into {
+            return new_directory::write("--into", directory, &[(name, text)]);
+        }
+        output::exact(text)?;
+        output::note(alone(arguments, file, &machine.name));
+        return Ok(());
     }
     if arguments.json {
         return output::json("plan", &Report { machine: &machine.name, occupancy, plan: &plan });
     }
     output::print(plan_view::view(machine, &held, &plan))
+}
+
+/// Whom the text of one VM did not look at.
+fn alone(arguments: &PlanArguments, file: &Path, machine: &str) -> String {
+    let is_spec =
+        |path: &Path| path.extension().is_some_and(|ending| ending == "toml") && vm_spec_file::read(path).is_ok();
+    let others = not_looked_at::sentence(&not_looked_at::beside(file, is_spec), "spec");
+    let empty = match (arguments.connect.connect.is_some(), arguments.on.is_empty(), arguments.occupied.is_empty()) {
+        (false, false, true) => format!("{machine} is taken to be empty (--occupied says what runs there)"),
+        _ => "VMs that do not run there now were not looked at".to_owned(),
+    };
+    let whom = [Some(empty), others].into_iter().flatten().collect::<Vec<_>>().join(", and ");
+    format!("{} is planned alone: {whom}. Several specs and --into DIRECTORY plan all together", file.display())
 }
 
 /// Whether the plan is for another machine than this host.

@@ -8,6 +8,7 @@ mod devices;
 mod distances;
 mod growth;
 pub(crate) mod host;
+pub(crate) mod huge_pages;
 mod interleaving;
 mod isolated;
 mod kinds;

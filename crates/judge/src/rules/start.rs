@@ -6,7 +6,6 @@ use crate::finding::{Aspect, Finding, Harm};
 use crate::scene::{Scene, named};
 use crate::shaped::Part;
 use std::collections::{BTreeMap, BTreeSet};
-use topology::words;
 use topology::{Bytes, CpuSet, NodeSet};
 
 pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
@@ -16,7 +15,7 @@ pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
     found.extend(no_such_cpu(scene));
     found.extend(no_room(scene));
     found.extend(no_room_beside_others(scene));
-    found.extend(no_huge_pages(scene));
+    found.extend(super::huge_pages::findings(scene));
     found
 }
 
@@ -193,43 +192,4 @@ fn no_room_beside_others(scene: &Scene<'_>) -> Option<Finding> {
             Some(found)
         }
     }
-}
-
-/// Pools of huge pages that are too small, where the machine says what it has.
-fn no_huge_pages(scene: &Scene<'_>) -> Vec<Finding> {
-    let mut found = Vec::new();
-    let Ok(target) = &scene.target else { return found };
-    for pages in &scene.vm.huge_pages {
-        let Some(size) = pages.size else { continue };
-        let known = scene.machine.nodes.iter().any(|node| !node.huge_pages.is_empty());
-        let mut needed: BTreeMap<topology::NodeId, Bytes> = BTreeMap::new();
-        for node in &target.nodes {
-            let meant = pages.cells.as_ref().is_none_or(|cells| cells.contains(topology::NodeId(node.id)));
-            if let (true, Some(home), 1) = (meant, node.home.first(), node.home.len()) {
-                let sum = needed.entry(home).or_default();
-                *sum = sum.saturating_add(node.memory);
-            }
-        }
-        for (home, needed) in needed {
-            let pool = scene.machine.node(home).and_then(|node| {
-                node.huge_pages.iter().find(|pool| pool.page_size == size).map(|pool| Bytes(pool.total * size.0))
-            });
-            let there = pool.unwrap_or_default();
-            if !known || there >= needed {
-                continue;
-            }
-            let count = needed.0.div_ceil(size.0.max(1));
-            let sentence = format!("node {home} has {there} in huge pages of {size}, and the VM needs {needed} there");
-            let because = "huge pages are set aside node by node; QEMU ends when its node has too few";
-            let one = Finding::new("no_huge_pages", Harm::Refused, sentence, because);
-            let file = super::pool(home, size);
-            let mut one = one
-                .at(scene.spots([Part::HugePages]))
-                .seen(format!("needed: {}", words::count(count as usize, "page")));
-            one.cure.advice = "reserve them on the node, best at boot, before memory is in pieces".to_owned();
-            one.cure.commands = vec![format!("echo {count} > {file}")];
-            found.push(one);
-        }
-    }
-    found
 }

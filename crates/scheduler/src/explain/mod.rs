@@ -2,10 +2,10 @@
 
 pub(crate) mod mapping;
 
-use crate::expected;
 use crate::host::Host;
 use crate::host::RESERVED_PART;
 use crate::placement::{Candidate, EXACT_STEPS, Home, LOST_STEP, Lost, Method, Placed, STACKED_PARTS, VCPU, far};
+use crate::{backing, expected};
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{Bytes, BytesPerSecond};
 use vm::spec::{FarMemory, Fill, Spread};
@@ -305,8 +305,9 @@ pub(crate) fn warnings(host: &Host, shape: &Shape, placed: &Placed) -> Vec<Strin
     } else {
         warnings.extend(crowded(host, &placed.best));
     }
+    warnings.extend(backing::pools_not_known(host, bytes_by_node(&placed.best).into_iter()));
     warnings.extend(match shape.backing.fill {
-        Fill::AtStart if host.page.is_none() => tight(host, &placed.best),
+        Fill::AtStart if host.page.is_none() || !host.pools_are_known => tight(host, &placed.best),
         Fill::AtStart => Vec::new(),
         Fill::OnTouch => vec![promised(host, &placed.best)],
     });

@@ -114,6 +114,7 @@ fn build(nodes: &[RandomNode], distances: &[u32], flat: bool) -> (Machine, Occup
         bandwidth: Bandwidths { memory: nodes.iter().filter_map(gives).collect(), ..Bandwidths::default() },
         isolated: Default::default(),
         nohz_full: Default::default(),
+        default_huge_page: None,
         notes: Vec::new(),
     };
     let nodes = nodes.iter().map(|node| (NodeId(node.id), node.held)).collect();

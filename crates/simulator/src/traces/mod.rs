@@ -7,12 +7,14 @@
 
 mod file;
 mod generate;
+mod memory;
 mod random;
 mod recorded;
 mod replay;
 mod traced;
 
 pub use generate::TraceRule;
+pub use memory::TraceTooLarge;
 pub use random::Random;
 pub use recorded::RecordedTrace;
 pub use replay::Replay;

@@ -4,7 +4,10 @@
 use super::error::{ReadError, check_size};
 use super::shape::{Place, Shape, node};
 use crate::rates::Rates;
-use crate::{Bandwidths, Bytes, CoreId, CpuId, CpuSet, Distances, Llc, LlcId, Machine, NodeId, SocketId, TomlText};
+use crate::{
+    Bandwidths, Bytes, CoreId, CpuId, CpuSet, Distances, HugePages, Llc, LlcId, Machine, Node, NodeId, SocketId,
+    TomlText,
+};
 use serde::Deserialize;
 
 /// How Linux numbers the hardware threads.
@@ -43,7 +46,47 @@ struct MachineFile {
     distances: Option<Vec<Vec<u32>>>,
     /// CPUs that the kernel's load balancer leaves out (`isolcpus=`).
     isolated_cpus: Option<String>,
+    /// Pools of huge pages; none: nobody says what pools there are.
+    #[serde(default)]
+    huge_pages: Vec<PoolOfNodes>,
+    /// Size of huge pages for who names none.
+    default_huge_page: Option<Bytes>,
     rates: Option<Rates>,
+}
+
+/// Pools of huge pages of one size, node by node.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PoolOfNodes {
+    size: Bytes,
+    pages: Pages,
+    /// Left out: all of them.
+    free: Option<Pages>,
+}
+
+/// A number of pages: the same on each node, or one for each.
+#[derive(Clone, Deserialize)]
+#[serde(untagged)]
+enum Pages {
+    OfEach(u64),
+    ByNode(Vec<u64>),
+}
+
+impl Pages {
+    /// Those of a node; `None` where the list is shorter.
+    fn of(&self, node: usize) -> Option<u64> {
+        match self {
+            Self::OfEach(pages) => Some(*pages),
+            Self::ByNode(pages) => pages.get(node).copied(),
+        }
+    }
+
+    fn shown(&self) -> String {
+        match self {
+            Self::OfEach(pages) => pages.to_string(),
+            Self::ByNode(pages) => format!("{pages:?}"),
+        }
+    }
 }
 
 /// A last-level cache of each node, with the cores under it.
@@ -106,6 +149,7 @@ pub fn described(text: &str, file: &str) -> Result<Described, ReadError> {
     let distances = file_content.distances.map(|rows| table(file, nodes, rows)).transpose()?;
     let name = file_content.name.unwrap_or_else(|| super::stem(file));
     let mut machine = shape.finish(&name, distances, fail)?;
+    machine.default_huge_page = file_content.default_huge_page;
     if let Some(rates) = &file_content.rates {
         let nodes: Vec<NodeId> = machine.node_ids().iter().collect();
         machine.bandwidth = Bandwidths::of_rates(&nodes, rates);
@@ -154,6 +198,7 @@ impl MachineFile {
             return field("llc_level", self.llc_level.to_string(), "expected a cache level from 1 to 5");
         }
         let nodes = (self.sockets as usize).saturating_mul(self.nodes_per_socket as usize);
+        self.check_pools(file, nodes)?;
         let threads = self.caches_of_a_node().fold(0_usize, |all, (count, cache)| {
             let of_cache = (cache.cores as usize).saturating_mul(self.threads_of(&cache) as usize);
             all.saturating_add(of_cache.saturating_mul(count as usize))
@@ -171,6 +216,63 @@ impl MachineFile {
         })
     }
 
+    fn check_pools(&self, file: &str, nodes: usize) -> Result<(), ReadError> {
+        let field = |field: &'static str, value: String, valid: String| {
+            Err(ReadError::Field { file: file.to_owned(), field, value, valid })
+        };
+        let is_size = |size: Bytes| size.0.is_power_of_two() && size >= Bytes::from_kib(64);
+        if let Some(size) = self.default_huge_page.filter(|size| !is_size(*size)) {
+            return field("default_huge_page", size.to_string(), "expected a size such as \"2 MiB\"".to_owned());
+        }
+        for (index, pool) in self.huge_pages.iter().enumerate() {
+            let again = self.huge_pages[..index].iter().any(|other| other.size == pool.size);
+            if !is_size(pool.size) || again {
+                let valid = "expected a size such as \"2 MiB\", each in one table".to_owned();
+                return field("huge_pages.size", pool.size.to_string(), valid);
+            }
+            for (name, pages) in [("huge_pages.pages", Some(&pool.pages)), ("huge_pages.free", pool.free.as_ref())] {
+                if let Some(pages @ Pages::ByNode(list)) = pages
+                    && list.len() != nodes
+                {
+                    return field(name, pages.shown(), format!("expected one number, or {nodes}: one for each node"));
+                }
+            }
+            let beyond = |node: &usize| pool.free.as_ref().is_some_and(|free| free.of(*node) > pool.pages.of(*node));
+            if let (Some(free), Some(node)) = (&pool.free, (0..nodes).find(beyond)) {
+                return field("huge_pages.free", free.shown(), format!("node {node} would have more free than it has"));
+            }
+        }
+        let too_large = |node: &usize| self.in_pools(*node) > self.memory_per_node.0;
+        match (0..nodes).find(too_large) {
+            None => Ok(()),
+            Some(node) => field(
+                "huge_pages.pages",
+                format!("{} on node {node}", Bytes(self.in_pools(node))),
+                format!("a node has memory_per_node = \"{}\" for all its pools", self.memory_per_node),
+            ),
+        }
+    }
+
+    /// Bytes of a node that are in its pools.
+    fn in_pools(&self, node: usize) -> u64 {
+        let of = |pool: &PoolOfNodes| pool.pages.of(node).unwrap_or(0).saturating_mul(pool.size.0);
+        self.huge_pages.iter().map(of).fold(0, u64::saturating_add)
+    }
+
+    fn node(&self, index: u32) -> Node {
+        let at = index as usize;
+        let pool = |pool: &PoolOfNodes| {
+            let total = pool.pages.of(at).unwrap_or(0);
+            let free = pool.free.as_ref().and_then(|free| free.of(at)).unwrap_or(total);
+            HugePages { page_size: pool.size, total, free }
+        };
+        let mut node = node(NodeId(index), Some(self.memory_per_node), self.huge_pages.iter().map(pool).collect());
+        // What is set aside is nobody else's.
+        let in_pools = Bytes(self.in_pools(at));
+        node.free = (in_pools.0 > 0).then(|| self.memory_per_node.saturating_sub(in_pools));
+        node
+    }
+
     /// The caches of each node in order, and how many there are of each in a row.
     fn caches_of_a_node(&self) -> impl Iterator<Item = (u32, CacheOfNode)> {
         let cores = self.cores_per_llc.unwrap_or(0);
@@ -186,7 +288,7 @@ impl MachineFile {
     fn shape(&self) -> Shape {
         let nodes = self.sockets * self.nodes_per_socket;
         let mut shape = Shape { cpu_model: self.cpu_model.clone(), ..Shape::default() };
-        shape.nodes = (0..nodes).map(|id| node(NodeId(id), Some(self.memory_per_node), Vec::new())).collect();
+        shape.nodes = (0..nodes).map(|id| self.node(id)).collect();
         let mut cores = Vec::new();
         for node in 0..nodes {
             let each = self.caches_of_a_node().flat_map(|(count, cache)| (0..count).map(move |_| cache));
@@ -260,6 +362,38 @@ mod tests {
         // cores 2 and 3.
         assert_eq!(cpus(""), "2-3,6-7");
         assert_eq!(cpus("cpu_numbering = \"threads-first\""), "4-7");
+    }
+
+    #[test]
+    fn pools_are_stated_node_by_node_or_alike() {
+        let pools = "default_huge_page = \"1 GiB\"\n[[huge_pages]]\nsize = \"2 MiB\"\npages = [512, 0]\nfree = [12, 0]\n\
+            [[huge_pages]]\nsize = \"1 GiB\"\npages = 2\n";
+        let machine = from_toml(&format!("{SMALL}{pools}"), "m.toml").expect("a machine");
+        let of = |node: usize, size: u64| {
+            machine.nodes[node].pool(Bytes::from_mib(size)).map(|pool| (pool.total, pool.free))
+        };
+        assert_eq!(
+            [of(0, 2), of(1, 2), of(1, 1024), of(0, 512)],
+            [Some((512, 12)), Some((0, 0)), Some((2, 2)), Some((0, 0))]
+        );
+        // 4 GiB less 1 GiB in small pages, less 2 GiB in large ones.
+        assert_eq!(
+            machine.nodes.iter().map(|node| node.free).collect::<Vec<_>>(),
+            [1, 2].map(|gib| Some(Bytes(gib << 30)))
+        );
+        assert_eq!(machine.default_huge_page, Some(Bytes::from_mib(1024)));
+        let unsaid = from_toml(SMALL, "m.toml").expect("a machine");
+        assert_eq!((unsaid.nodes[0].pool(Bytes::from_mib(2)), unsaid.nodes[0].free), (None, None));
+        for (pools, place, valid) in [
+            ("[[huge_pages]]\nsize = \"3 MiB\"\npages = 1", "huge_pages.size = 3 MiB", "2 MiB"),
+            ("[[huge_pages]]\nsize = \"2 MiB\"\npages = [1]", "huge_pages.pages = [1]", "or 2: one for each node"),
+            ("[[huge_pages]]\nsize = \"2 MiB\"\npages = 1\nfree = 2", "huge_pages.free = 2", "more free than it has"),
+            ("[[huge_pages]]\nsize = \"1 GiB\"\npages = 5", "huge_pages.pages = 5 GiB on node 0", "4 GiB"),
+            ("default_huge_page = \"3 KiB\"", "default_huge_page", "2 MiB"),
+        ] {
+            let error = from_toml(&format!("{SMALL}{pools}\n"), "m.toml").expect_err(pools).to_string();
+            assert!(error.contains("m.toml") && error.contains(place) && error.contains(valid), "{error}");
+        }
     }
 
     const HYBRID: &str = "sockets = 1\nmemory_per_node = \"32 GiB\"\n\

@@ -15,6 +15,9 @@ pub(super) struct NodeMemory {
     pub(super) huge_pages: Vec<HugePages>,
 }
 
+/// What is read of `/proc/meminfo`; a capture keeps these lines.
+const OF_THE_MACHINE: [&str; 3] = ["MemTotal", "MemAvailable", "Hugepagesize"];
+
 /// `/proc/meminfo`: the whole machine.
 struct WholeMachine {
     total: Bytes,
@@ -106,8 +109,15 @@ pub(super) fn of_gpus(tree: &Tree, nodes: &[NodeId], notes: &mut Vec<String>) ->
     found
 }
 
+/// Size of the huge pages that the kernel gives to who names none.
+pub(super) fn default_huge_page(tree: &Tree) -> Result<Option<Bytes>, ReadError> {
+    let amounts = amounts(tree, "proc/meminfo", &OF_THE_MACHINE)?;
+    let size = amounts.iter().find(|(key, _)| key == "Hugepagesize").map(|&(_, size)| size);
+    Ok(size.filter(|size| size.0 > 0))
+}
+
 fn whole_machine(tree: &Tree) -> Result<Option<WholeMachine>, ReadError> {
-    let amounts = amounts(tree, "proc/meminfo", &["MemTotal", "MemAvailable"])?;
+    let amounts = amounts(tree, "proc/meminfo", &OF_THE_MACHINE)?;
     let amount = |key: &str| amounts.iter().find(|(found, _)| found == key).map(|&(_, amount)| amount);
     Ok(amount("MemTotal").map(|total| WholeMachine { total, available: amount("MemAvailable") }))
 }

@@ -104,6 +104,7 @@ impl Shape {
             bandwidth: Bandwidths::default(),
             isolated: self.isolated,
             nohz_full: CpuSet::new(),
+            default_huge_page: None,
             notes: self.notes,
         })
     }

@@ -87,10 +87,24 @@ pub(super) fn machine(tree: &Tree, name: &str) -> Result<Machine, ReadError> {
     let distances = distances(tree, &nodes, &mut notes)?;
     let listed = nodes.iter().zip(memory).map(node).collect();
     let (name, cpu_model) = (name.to_owned(), info.model);
+    let default_huge_page = memory::default_huge_page(tree)?;
     let (cards, bandwidth) = (cards::read(tree, &nodes), hmat::read(tree, &nodes));
     let (isolated, nohz_full) = isolation::read(tree, &threads, &mut notes)?;
     let nodes = listed;
-    Ok(Machine { name, cpu_model, nodes, llcs, threads, distances, cards, bandwidth, isolated, nohz_full, notes })
+    Ok(Machine {
+        name,
+        cpu_model,
+        nodes,
+        llcs,
+        threads,
+        distances,
+        cards,
+        bandwidth,
+        isolated,
+        nohz_full,
+        default_huge_page,
+        notes,
+    })
 }
 
 fn distances(tree: &Tree, nodes: &[NodeId], notes: &mut Vec<String>) -> Result<Distances, ReadError> {

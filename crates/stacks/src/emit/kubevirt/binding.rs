@@ -1,18 +1,24 @@
 //! Whether and how KubeVirt can keep the VM's memory at the CPUs that it gets.
 
 use super::super::Emission;
-use topology::Bytes;
+use topology::{Bytes, Machine};
 use vm::{Client, MemoryPolicy};
 
 /// Pages that KubeVirt takes on x86-64.
 const SMALL: Bytes = Bytes::from_mib(2);
 const LARGE: Bytes = Bytes::from_mib(1024);
 
+/// Part of a node that cannot be in huge pages: as the planner keeps it.
+const KEPT_PART: u64 = 32;
+
 /// How KubeVirt holds the VM together.
 pub(super) struct Binding {
     /// CPUs of its own, memory of huge pages on the nodes of these CPUs, and the guest sees those
     /// nodes. False: it floats.
     pub(super) passthrough: bool,
+    /// Why it floats although the plan binds it: its share of each node that the kubelet would take,
+    /// which is more than a node of the machine can give in huge pages ([`most_in_pages`]).
+    pub(super) too_large: Option<Bytes>,
     /// Huge pages of the memory. Only with `passthrough`.
     pub(super) page: Bytes,
     /// The guest's memory: the plan's, in whole pages.
@@ -30,25 +36,44 @@ impl Binding {
         let one_home = clients.iter().all(|client| client.home.len() == 1) && plan.topology.nodes.len() == 1;
         let binds = |policy| matches!(policy, MemoryPolicy::Bind | MemoryPolicy::Preferred);
         let bound = clients.iter().all(|client| binds(client.memory_policy));
-        let passthrough = plan.topology.exposed || (one_home && bound);
+        let asks = plan.topology.exposed || (one_home && bound);
         let page = plan.backing.huge_pages.unwrap_or_else(|| page(emission));
         let whole: Bytes = plan.topology.nodes.iter().map(|node| node.memory).sum();
-        let memory = if passthrough { Bytes(whole.0.next_multiple_of(page.0)) } else { whole };
+        let in_pages = Bytes(whole.0.next_multiple_of(page.0));
+        let kubelet_nodes = kubelet_nodes(emission);
+        let share = pages_of(in_pages, page, kubelet_nodes, 0) * page.0;
+        let too_large = (asks && share > most_in_pages(emission.machine, kubelet_nodes)).then_some(Bytes(share));
+        let passthrough = asks && too_large.is_none();
+        let memory = if passthrough { in_pages } else { whole };
         Self {
             passthrough,
+            too_large,
             page,
             memory,
             emulator_apart: passthrough && one_home && has_spare_cpu(emission),
-            kubelet_nodes: kubelet_nodes(emission),
+            kubelet_nodes,
         }
     }
 
     /// Huge pages of the guest's node with this index: equal shares, what is left one by one to the
     /// first nodes, as KubeVirt divides.
     pub(super) fn pages_of(&self, index: usize) -> u64 {
-        let (pages, nodes) = (self.memory.0 / self.page.0, self.kubelet_nodes as u64);
-        pages / nodes + u64::from((index as u64) < pages % nodes)
+        pages_of(self.memory, self.page, self.kubelet_nodes, index)
     }
+}
+
+fn pages_of(memory: Bytes, page: Bytes, nodes: usize, index: usize) -> u64 {
+    let (pages, nodes) = (memory.0 / page.0, nodes as u64);
+    pages / nodes + u64::from((index as u64) < pages % nodes)
+}
+
+/// What a node that the kubelet may take for a VM on so many nodes can give in huge pages: of the
+/// nodes with most memory the last one's, less what the kernel and QEMU need there.
+pub(super) fn most_in_pages(machine: &Machine, nodes: usize) -> u64 {
+    let mut sizes: Vec<u64> = machine.nodes.iter().map(|node| node.memory.0).collect();
+    sizes.sort_unstable_by(|one, other| other.cmp(one));
+    let size = sizes.get(nodes.saturating_sub(1)).copied().unwrap_or(0);
+    size - size / KEPT_PART
 }
 
 /// 1 GiB pages where each home has a pool that holds its share and the shares are whole pages, else

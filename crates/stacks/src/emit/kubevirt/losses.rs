@@ -6,7 +6,7 @@ use super::super::common::{
 };
 use super::super::stated::stated_lost;
 use super::super::{Emission, Loss};
-use super::binding::Binding;
+use super::binding::{Binding, most_in_pages};
 use super::build::{boot_claim, quantity};
 use topology::Bytes;
 use vm::MemoryPolicy;
@@ -17,7 +17,8 @@ pub(super) fn of_the_plan(emission: &Emission<'_>, binding: &Binding) -> Vec<Los
     if !binding.passthrough {
         let (groups, dies) = (groups_lost(emission.plan, "KubeVirt"), dies_lost(emission.plan, "KubeVirt"));
         let stated = stated_lost(emission, "KubeVirt", false);
-        let all = [Some(floating(emission)), no_cpu_each(emission), groups, dies, stated];
+        let floats = binding.too_large.map_or_else(|| floating(emission), |share| too_large(emission, binding, share));
+        let all = [Some(floats), no_cpu_each(emission), groups, dies, stated];
         return all.into_iter().flatten().collect();
     }
     let mut losses = vec![homes(emission)];
@@ -47,6 +48,22 @@ fn floating(emission: &Emission<'_>) -> Loss {
             emission.plan.homes()
         ),
         "the VM floats over the whole cluster node, CPUs and memory; homenode balance on that node gives it a home.",
+    )
+}
+
+/// The kubelet takes nodes by CPUs alone, and their memory must hold the VM.
+fn too_large(emission: &Emission<'_>, binding: &Binding, share: Bytes) -> Loss {
+    let (nodes, most) = (binding.kubelet_nodes, most_in_pages(emission.machine, binding.kubelet_nodes));
+    Loss::new(
+        format!(
+            "KubeVirt gives a VM memory on the nodes of its CPUs only, and the kubelet takes the fewest that have {} \
+            hardware threads: {nodes}, with {share} in huge pages on each; no more than {} of a node of {} can be that.",
+            emission.spec.vcpus,
+            Bytes(most),
+            one_line(&emission.machine.name)
+        ),
+        "the object asks for no nodes, and the VM floats over the whole cluster node, CPUs and memory: homenode balance \
+        on that node gives it a home. Less memory, or more vCPUs, would make it one that KubeVirt binds.",
     )
 }
 

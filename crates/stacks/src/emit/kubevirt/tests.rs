@@ -55,6 +55,21 @@ fn memory_that_is_not_bound_asks_for_nothing() {
 }
 
 #[test]
+fn no_more_pages_are_asked_of_a_node_than_it_has() {
+    // 6 vCPUs and 100 GiB: two virtual nodes of 50 GiB on nodes of 64, and the kubelet takes one
+    // node for 6 CPUs.
+    let large = spec("name = \"vm\"\nvcpus = 6\nmemory = \"100 GiB\"\n");
+    let domain = object(MACHINES[1], &large).spec.template.spec.domain;
+    assert!(!domain.cpu.dedicated_cpu_placement && domain.cpu.numa.is_none() && domain.memory.hugepages.is_none());
+    let said = with_emission(MACHINES[1], &large, |emission| text(emission).expect("a text"));
+    assert!(said.contains("1, with 100 GiB in huge pages on each") && !said.contains("nr_hugepages"), "{said}");
+    // 12 vCPUs take two nodes, and half of the memory on each.
+    let wide = spec("name = \"vm\"\nvcpus = 12\nmemory = \"100 GiB\"\n");
+    let said = with_emission(MACHINES[1], &wide, |emission| text(emission).expect("a text"));
+    assert!(said.contains("25600 of 2Mi on each node"), "{said}");
+}
+
+#[test]
 fn memory_is_whole_pages() {
     let memory = |mib: u64| object(MACHINES[0], &spec(&format!("name = \"vm\"\nvcpus = 2\nmemory = \"{mib} MiB\"\n")));
     let guest = |mib: u64| memory(mib).spec.template.spec.domain.memory.guest;

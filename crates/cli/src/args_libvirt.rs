@@ -1,6 +1,7 @@
 //! Arguments that have to do with other stacks.
 
 use clap::{Args, ValueEnum};
+use std::path::PathBuf;
 
 /// Another host, through its libvirt.
 #[derive(Args)]
@@ -65,6 +66,12 @@ pub(crate) struct CheckArguments {
     /// Print the domain with the cures of all problems and warnings, and nothing else
     #[arg(long, conflicts_with = "json")]
     pub(crate) cured: bool,
+    /// Only the table of the VMs and what they want together
+    #[arg(long, conflicts_with_all = ["json", "cured"])]
+    pub(crate) summary: bool,
+    /// Findings that somebody decided to live with (docs/check.md)
+    #[arg(long, value_name = "FILE.toml", conflicts_with = "cured")]
+    pub(crate) accepted: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -6,6 +6,7 @@ mod architecture;
 mod backends;
 mod calibrate;
 mod check;
+mod check_fleet;
 mod claims;
 mod closed_reader;
 mod common;

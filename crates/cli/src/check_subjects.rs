@@ -4,7 +4,7 @@
 use crate::args::CheckArguments;
 use crate::balancer_host::open;
 use crate::failure::{self, BadInput, bad_input};
-use crate::{remote_host, source, vm_choice};
+use crate::{nearest, remote_host, source, vm_choice};
 use anyhow::Context;
 use libvirt::{Connection, LibvirtError};
 use linux::LinuxHost;
@@ -108,7 +108,7 @@ pub(crate) fn subjects(arguments: &CheckArguments, here: &mut Here) -> anyhow::R
             },
             _ if is_file => subjects.add(what, file(path)),
             name if arguments.connect.connect.is_some() => {
-                let text = connection.domain_xml(name).map_err(remote_host::failure);
+                let text = connection.domain_xml(name).map_err(|error| unknown_there(&connection, name, error));
                 let source = format!("{name}.xml");
                 subjects.add(what, text.map(|text| Subject::Definition { text, source }));
             }
@@ -116,6 +116,16 @@ pub(crate) fn subjects(arguments: &CheckArguments, here: &mut Here) -> anyhow::R
         }
     }
     Ok(subjects)
+}
+
+/// Why libvirt has no text of a domain; where it has no such domain, with the nearest that it has.
+fn unknown_there(connection: &Connection, name: &str, error: LibvirtError) -> anyhow::Error {
+    if !error.is_no_such_domain() {
+        return remote_host::failure(error);
+    }
+    let domains = connection.domains().unwrap_or_default();
+    let nearest = nearest::sentence(name, domains.iter().map(|domain| domain.name.as_str()));
+    bad_input(format!("{name}: {error}{nearest}"))
 }
 
 fn all(connection: &Connection) -> anyhow::Result<Subjects> {
@@ -221,5 +231,12 @@ fn defined(choice: &str, unknown: &anyhow::Error) -> anyhow::Result<Subject> {
         return Err(bad_input(format!("{unknown:#}. There is a file of this name: give it as ./{choice}")));
     }
     let proxmox = of_proxmox.map(|path| format!("Proxmox VE has no {} here; ", path.display())).unwrap_or_default();
-    Err(bad_input(format!("{unknown:#}. Of VMs that do not run: {proxmox}{why}")))
+    // Where libvirt does not answer it has just said so.
+    let domains = if why.is_no_such_domain() {
+        Connection::new(None).with_limit(LIBVIRT).domains().unwrap_or_default()
+    } else {
+        Vec::new()
+    };
+    let nearest = nearest::sentence(choice, domains.iter().map(|domain| domain.name.as_str()));
+    Err(bad_input(format!("{unknown:#}. Of VMs that do not run: {proxmox}{why}{nearest}")))
 }

@@ -2,8 +2,8 @@
 //!
 //! **Problem.** 40 VMs that lack the same thing say it 40 times; nobody reads to the end.
 //!
-//! **Rule.** A row for each VM that has a finding, worst first, with its worst one and what curing that
-//! would gain. Then findings of one kind, severity and reason once: that which costs most as the
+//! **Rule.** A row for each VM that has a problem or a warning, worst first, with its worst one and what
+//! curing that would gain; VMs with notes only in a sentence. Then findings of one kind, severity and reason once: that which costs most as the
 //! example, the VMs by name. What only one VM has is shown whole.
 //!
 //! **Example.** 40 domains that float: 40 rows, and one paragraph.
@@ -28,7 +28,7 @@ pub(crate) fn of(finding: &Finding) -> Whose {
 /// Where a VM lives once it is cured, in words.
 pub(crate) type HomeOf<'a> = &'a dyn Fn(&Whose) -> String;
 
-/// A row for each VM with findings, worst first. `home`: where each lives once it is cured, where that
+/// A row for each VM with a problem or a warning, worst first; then those with notes only. `home`: where each lives once it is cured, where that
 /// is to be shown.
 pub(crate) fn verdicts(findings: &[Finding], home: Option<HomeOf<'_>>) -> String {
     let mut rows: Vec<(Whose, Vec<&Finding>)> = Vec::new();
@@ -43,8 +43,9 @@ pub(crate) fn verdicts(findings: &[Finding], home: Option<HomeOf<'_>>) -> String
     }
     let header = ["VM", "Verdict", "Worst finding", "Gain"].into_iter().chain(home.map(|_| "Home"));
     let mut table = table_of(header.map(str::to_owned).collect(), &[]);
-    for (vm, found) in &rows {
-        let Some(worst) = found.first() else { continue };
+    let (shown, meant): (Vec<_>, Vec<_>) = rows.iter().partition(|(_, found)| found[0].severity > Severity::Note);
+    for (vm, found) in &shown {
+        let worst = found[0];
         let more = found.iter().skip(1).filter(|other| other.severity > Severity::Note).count();
         let more = if more > 0 { format!(", {more} more") } else { String::new() };
         let cells = [
@@ -55,7 +56,9 @@ pub(crate) fn verdicts(findings: &[Finding], home: Option<HomeOf<'_>>) -> String
         ];
         table.add_row(cells.into_iter().chain(home.map(|home| home(vm))));
     }
-    if rows.is_empty() { String::new() } else { lines(&table) + "\n" }
+    let text = if shown.is_empty() { String::new() } else { lines(&table) + "\n" };
+    let meant: Vec<&str> = meant.iter().filter_map(|(vm, _)| vm.0.as_deref()).collect();
+    text + &sentence(&meant, "notes only")
 }
 
 /// What the cure of a finding gains, by its estimate.
@@ -192,13 +195,18 @@ fn repairs(group: &Group<'_>) -> Option<String> {
 
 /// VMs without a finding, in one sentence; nothing where there is none.
 pub(crate) fn right(names: &[&str]) -> String {
+    sentence(names, "nothing wrong")
+}
+
+/// `2 VMs have notes only: a, b`; nothing where there are none.
+fn sentence(names: &[&str], what: &str) -> String {
     let mut text = String::new();
     if !names.is_empty() {
         let shown: Vec<&str> = names.iter().take(NAMED).copied().collect();
         let more = names.len() - shown.len();
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let has = if names.len() == 1 { "has" } else { "have" };
-        add(&mut text, "", &format!("{} {has} nothing wrong: {}{more}", count(names.len(), "VM"), shown.join(", ")));
+        add(&mut text, "", &format!("{} {has} {what}: {}{more}", count(names.len(), "VM"), shown.join(", ")));
     }
     text
 }

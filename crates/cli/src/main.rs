@@ -39,6 +39,7 @@ mod machine_view;
 mod machine_view_picture;
 mod measuring;
 mod named_file;
+mod nearest;
 mod new_directory;
 mod occupied;
 mod output;

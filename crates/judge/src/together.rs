@@ -11,6 +11,7 @@
 //! 1.
 
 use crate::pinned::{self, Keeps};
+use crate::rules;
 use crate::scene::NodeView;
 use crate::shaped::ShapedVm;
 use crate::target::{self, Target};
@@ -46,6 +47,7 @@ pub fn together(machine: &Machine, running: &Occupancy, vms: &[ShapedVm]) -> Vec
             homes = target.nodes.iter().fold(homes, |all, node| all.union(&node.home));
             hold(&mut ledger, &target, vm);
             ledger.bound_cpus = ledger.bound_cpus.union(&bound_alone(machine, keeps, &homes, &views));
+            rules::hold_latency_sensitive(&mut ledger, machine, vm);
         }
         all[index] = Beside { others, homes };
     }

@@ -4,6 +4,7 @@
 mod advise;
 mod architecture;
 mod backends;
+mod benches;
 mod calibrate;
 mod check;
 mod check_fleet;

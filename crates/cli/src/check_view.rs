@@ -167,9 +167,11 @@ fn assumption(nodes: &[Assumed]) -> String {
             (vcpus, memory) => format!("VMs that run hold {} and {memory}", count(vcpus as usize, "vCPU")),
         };
         let (cores, threads) = (count(node.cores, "core"), count(node.threads, "hardware thread"));
-        format!("  {noun} {set}: {cores}, {threads}, {}{each}; {held}\n", node.memory)
+        format!("{noun} {set}: {cores}, {threads}, {}{each}; {held}", node.memory)
     };
-    groups.iter().map(line).collect()
+    let mut text = String::new();
+    groups.iter().for_each(|group| add(&mut text, "  ", &line(group)));
+    text
 }
 
 /// Each cure counts on the others': one VM alone would be sent where others go too.

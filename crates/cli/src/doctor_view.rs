@@ -77,7 +77,9 @@ pub(crate) fn text(view: &View, detail: Detail, reach: Reach) -> String {
     }
     let with_notes = detail == Detail::Notes;
     let shown = |finding: &&Finding| with_notes || finding.severity > Severity::Note;
-    let findings: Vec<Finding> = view.findings.iter().filter(shown).cloned().collect();
+    let mut findings: Vec<Finding> = view.findings.iter().filter(shown).cloned().collect();
+    // What all want together comes first: much of the rest follows from it.
+    findings.sort_by_key(|finding| finding.what != "memory_overcommitted");
     let whole: BTreeSet<_> = findings.iter().filter(|finding| finding.accepted.is_none()).map(of).collect();
     match whole.len() {
         0 | 1 if detail != Detail::Summary => text += paragraphs(&findings, reach).trim_start_matches('\n'),

@@ -3,9 +3,10 @@
 //! **Problem.** A fleet has findings that are meant: a batch VM that floats, an appliance that
 //! nobody may change. Among them a new one is not seen.
 //!
-//! **Rule.** An entry names a VM (with `*` and `?`) and a kind of finding, why that is accepted, and
-//! until when. What it matches is no longer counted, shown as a paragraph or repaired. Past its date
-//! it counts again, and that is said; so is an entry that matches nothing of a VM that was looked at.
+//! **Rule.** An entry names a VM (with `*` and `?`) and a kind of finding, why that is accepted,
+//! and until when. What it matches is no longer counted, shown as a paragraph or repaired. Past its
+//! date it counts again, and that is said; so is an entry that matches nothing of a VM that was
+//! looked at.
 //!
 //! **Example.** `vm = "batch-*"`, `finding = "floats"`, `reason = "nobody waits for it"`,
 //! `until = 2027-06-30`.

@@ -178,8 +178,8 @@ fn assumption(nodes: &[Assumed]) -> String {
 const STEPS: &str = "`--json` has the patch and the commands of each finding, with all homes solved together. \
     `homenode check` of one VM alone does not know of the others.";
 
-/// What was judged, a paragraph a finding, then what it comes to. Of several VMs a table comes first,
-/// and what several have stands once.
+/// What was judged, a paragraph a finding, then what it comes to. Of several VMs a table comes
+/// first, and what several have stands once.
 pub(crate) fn text(report: &Report<'_>, only_summary: bool) -> String {
     let mut text = String::new();
     let one = report.vms.len() + report.unread.len() == 1;

@@ -2,9 +2,10 @@
 //!
 //! **Problem.** 40 VMs that lack the same thing say it 40 times; nobody reads to the end.
 //!
-//! **Rule.** A row for each VM that has a problem or a warning, worst first, with its worst one and what
-//! curing that would gain; VMs with notes only in a sentence. Then findings of one kind, severity and reason once: that which costs most as the
-//! example, the VMs by name. What only one VM has is shown whole.
+//! **Rule.** A row for each VM that has a problem or a warning, worst first, with its worst one and
+//! what curing that would gain; VMs with notes only in a sentence. Then findings of one kind,
+//! severity and reason once: that which costs most as the example, the VMs by name. What only one
+//! VM has is shown whole.
 //!
 //! **Example.** 40 domains that float: 40 rows, and one paragraph.
 
@@ -28,8 +29,8 @@ pub(crate) fn of(finding: &Finding) -> Whose {
 /// Where a VM lives once it is cured, in words.
 pub(crate) type HomeOf<'a> = &'a dyn Fn(&Whose) -> String;
 
-/// A row for each VM with a problem or a warning, worst first; then those with notes only. `home`: where each lives once it is cured, where that
-/// is to be shown.
+/// A row for each VM with a problem or a warning, worst first; then those with notes only. `home`:
+/// where each lives once it is cured, where that is to be shown.
 pub(crate) fn verdicts(findings: &[Finding], home: Option<HomeOf<'_>>) -> String {
     let mut rows: Vec<(Whose, Vec<&Finding>)> = Vec::new();
     // A fleet has thousands: each is looked up once.
@@ -82,8 +83,8 @@ impl Group<'_> {
     }
 }
 
-/// A paragraph for each kind of finding. `steps`: where patches and commands of those stand that are
-/// not shown whole.
+/// A paragraph for each kind of finding. `steps`: where patches and commands of those stand that
+/// are not shown whole.
 pub(crate) fn groups(findings: &[Finding], reach: Reach, steps: &str) -> String {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for finding in findings.iter().filter(|finding| finding.accepted.is_none()) {

@@ -9,8 +9,8 @@ use topology::words::named;
 /// Places that are shown of each finding; `--json` has all.
 const SHOWN_PLACES: usize = 3;
 
-/// `1 problem, 2 notes`: how many there are of each severity, where there are any; what was accepted
-/// does not count.
+/// `1 problem, 2 notes`: how many there are of each severity, where there are any; what was
+/// accepted does not count.
 pub(crate) fn tally(findings: &[Finding]) -> String {
     let kinds = [(Severity::Problem, "problem"), (Severity::Warning, "warning"), (Severity::Note, "note")];
     let counts = || findings.iter().filter(|finding| finding.accepted.is_none());

@@ -1,10 +1,11 @@
 //! The names nearest to one that does not exist.
 //!
-//! **Rule.** Three at most, nearest first: by the letters that must change (Damerau and Levenshtein),
-//! and by what both begin with (Jaro and Winkler), whichever sees more likeness; a name that has the
-//! other in it comes before both. Case does not matter.
+//! **Rule.** Three at most, nearest first: by the letters that must change (Damerau and
+//! Levenshtein), and by what both begin with (Jaro and Winkler), whichever sees more likeness; a
+//! name that has the other in it comes before both. Case does not matter.
 //!
-//! **Example.** Of `web1`, `web2`, `db`, `mail` those nearest to `wbe2` are `web2`, `web1` and `db`.
+//! **Example.** Of `web1`, `web2`, `db`, `mail` those nearest to `wbe2` are `web2`, `web1` and
+//! `db`.
 
 use std::collections::BTreeSet;
 

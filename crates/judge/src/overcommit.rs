@@ -4,9 +4,9 @@
 //! words of its own; that there are too many stands nowhere.
 //!
 //! **Rule.** The memory that VMs start with, against what others leave of the machine; and for each
-//! set of nodes, the memory that is bound within it, against what others leave of these nodes. A set
-//! is named where it lacks more than the sets within it do, so that one node that is full is said
-//! once. One VM alone that wants too much is a finding of its own.
+//! set of nodes, the memory that is bound within it, against what others leave of these nodes. A
+//! set is named where it lacks more than the sets within it do, so that one node that is full is
+//! said once. One VM alone that wants too much is a finding of its own.
 //!
 //! **Example.** 40 VMs of 21.3 GiB, all bound to node 7 of 377 GiB: 852 GiB of 377.
 
@@ -41,8 +41,8 @@ impl Overcommit {
     }
 }
 
-/// Where some definitions want more memory together than `running` leaves of the machine: what lacks
-/// most first.
+/// Where some definitions want more memory together than `running` leaves of the machine: what
+/// lacks most first.
 pub fn overcommitted(machine: &Machine, running: &Occupancy, vms: &[ShapedVm]) -> Vec<Overcommit> {
     let all: NodeSet = machine.node_ids();
     let bound = |binding: &Binding| (binding.mode != "preferred").then(|| binding.nodes.intersection(&all));
@@ -119,7 +119,8 @@ mod tests {
         let three = [vm(12, Some("0")), vm(12, Some("0")), vm(12, Some("0"))];
         assert_eq!(found(&three, 0), ["0 false [0, 1, 2] 36 GiB of 24 GiB, 0 B held, 12 GiB lacking"]);
         assert_eq!(found(&three[..2], 4), ["0 false [0, 1] 24 GiB of 24 GiB, 4 GiB held, 4 GiB lacking"]);
-        // 36 GiB on node 0 and 20 that float: the machine lacks 8, and node 0 alone lacks 12 already.
+        // 36 GiB on node 0 and 20 that float: the machine lacks 8, and node 0 alone lacks 12
+        // already.
         let with = [three.to_vec(), vec![vm(20, None)]].concat();
         assert_eq!(found(&with, 0).len(), 1);
         let floating = [vm(30, None), vm(30, None)];

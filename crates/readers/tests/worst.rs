@@ -1,7 +1,7 @@
 //! The worst megabytes that we could think of: deep, wide, long, repeated, reversed.
 //!
-//! The fuzzer's build is optimised, and this one is not: its code takes some five times as long, and
-//! so it may.
+//! The fuzzer's build is optimised, and this one is not: its code takes some five times as long,
+//! and so it may.
 
 use crate::replay::{LONGEST, all_within_bounds};
 use readers::LONGEST_INPUT;

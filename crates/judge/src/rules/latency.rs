@@ -1,13 +1,13 @@
 //! Latency-sensitive VMs: they count with all of their vCPUs.
 //!
-//! **Problem.** Such a VM must have a CPU when its moment comes. Two that are bound to the same CPUs, or
-//! more of them on a node than that has hardware threads, wait for each other.
+//! **Problem.** Such a VM must have a CPU when its moment comes. Two that are bound to the same
+//! CPUs, or more of them on a node than that has hardware threads, wait for each other.
 //!
-//! **Rule.** Of one that runs a note says that it is one, and why. Of one that is defined its pins say
-//! it: each vCPU has one CPU of its own. CPUs to which another VM is bound that has no others are
-//! shared; else the vCPUs of such VMs on its nodes are counted against their hardware threads. It is
-//! a problem where they run, and a warning where so many are paused that nobody waits. The cure is
-//! what somebody can do: the balancer moves no VM that somebody pinned.
+//! **Rule.** Of one that runs a note says that it is one, and why. Of one that is defined its pins
+//! say it: each vCPU has one CPU of its own. CPUs to which another VM is bound that has no others
+//! are shared; else the vCPUs of such VMs on its nodes are counted against their hardware threads.
+//! It is a problem where they run, and a warning where so many are paused that nobody waits. The
+//! cure is what somebody can do: the balancer moves no VM that somebody pinned.
 //!
 //! **Example.** Two of them with 6 vCPUs each on a node of 8 hardware threads: 4 too many.
 
@@ -46,8 +46,8 @@ fn single_cpus(machine: &Machine, vm: &ShapedVm) -> Option<CpuSet> {
     (cpus.len() == there.len() && !cpus.is_empty()).then_some(cpus)
 }
 
-/// Whether it is latency-sensitive by its pins, as for one that runs: a whole node of one CPU is a home
-/// like any other.
+/// Whether it is latency-sensitive by its pins, as for one that runs: a whole node of one CPU is a
+/// home like any other.
 fn pinned_cpus(machine: &Machine, vm: &ShapedVm) -> Option<CpuSet> {
     let large = |node: NodeId| machine.usable_cpus(node).len() > 1;
     single_cpus(machine, vm).filter(|cpus| scheduler::home::nodes_of(machine, cpus).iter().all(large))

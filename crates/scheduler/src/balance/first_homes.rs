@@ -329,16 +329,17 @@ fn lost_at(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
     home.iter().map(crowding).sum::<f64>() + waits + steady + loss::transition(scene, client, home) / seconds
 }
 
-/// CPUs that a node counts with where a client gets its first home, without the client, and those of
-/// the client: what idle vCPUs may do counts too. Where memory cannot follow, locality moves would
-/// soon weigh the same again by what runs: a home by what may run would not last.
+/// CPUs that a node counts with where a client gets its first home, without the client, and those
+/// of the client: what idle vCPUs may do counts too. Where memory cannot follow, locality moves
+/// would soon weigh the same again by what runs: a home by what may run would not last.
 pub(super) fn counted(scene: &Scene<'_>, client: usize, node: usize) -> (f64, f64) {
     let (this, place) = (&scene.clients[client], &scene.nodes[node]);
     let measured = !this.memory_moves() && this.demand.is_some();
     if measured { (place.load, this.load) } else { (place.expected(this), this.expected) }
 }
 
-/// The load of a node in percent of its cores, as a first home counts it; with a part of the client.
+/// The load of a node in percent of its cores, as a first home counts it; with a part of the
+/// client.
 pub(super) fn percent(scene: &Scene<'_>, client: usize, node: usize, part: f64) -> f64 {
     let (before, own) = counted(scene, client, node);
     100.0 * (before + own * part) / scene.nodes[node].cores.max(1.0)

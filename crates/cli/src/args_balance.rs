@@ -120,6 +120,12 @@ pub(crate) struct DoctorArguments {
     /// Only say which kinds of network this host has for this user, and what each needs and costs
     #[arg(long, conflicts_with_all = ["vm", "fix", "qemu", "connect", "on", "trace", "replay"])]
     pub(crate) network: bool,
+    /// Only the table of the VMs
+    #[arg(long, conflicts_with_all = ["json", "qemu", "network"])]
+    pub(crate) summary: bool,
+    /// Findings that somebody decided to live with (docs/check.md): not counted, and not repaired
+    #[arg(long, value_name = "FILE.toml", conflicts_with_all = ["qemu", "network"])]
+    pub(crate) accepted: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) source: SourceArguments,
     /// Seconds to watch the host for rates

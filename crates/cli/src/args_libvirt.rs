@@ -70,6 +70,12 @@ pub(crate) struct CheckArguments {
     /// this new directory
     #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["cured", "json"])]
     pub(crate) cured_into: Option<PathBuf>,
+    /// Only the table of the VMs and what they want together
+    #[arg(long, conflicts_with_all = ["json", "cured"])]
+    pub(crate) summary: bool,
+    /// Findings that somebody decided to live with (docs/check.md)
+    #[arg(long, value_name = "FILE.toml", conflicts_with = "cured")]
+    pub(crate) accepted: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -3,12 +3,13 @@
 
 use crate::args::CheckArguments;
 use crate::balancer_host::open;
-use crate::failure::bad_input;
-use crate::{remote_host, source, vm_choice};
+use crate::failure::{self, BadInput, bad_input};
+use crate::{nearest, remote_host, source, vm_choice};
 use anyhow::Context;
 use libvirt::{Connection, LibvirtError};
 use linux::LinuxHost;
 use scheduler::{Observation, VmKey};
+use serde::Serialize;
 use stacks::check::Definition;
 use stacks::domain::LONGEST_TEXT;
 use std::fs::File;
@@ -29,6 +30,42 @@ pub(crate) enum Subject {
     Definition { text: String, source: String },
     /// A QEMU without libvirt.
     Process(VmKey),
+}
+
+/// What was named and cannot be judged.
+#[derive(Debug, Serialize)]
+pub(crate) struct Unread {
+    /// A file, or what was named.
+    pub(crate) source: String,
+    /// Why, with its name.
+    pub(crate) problem: String,
+    /// Whether another input would help.
+    #[serde(skip)]
+    pub(crate) is_bad_input: bool,
+}
+
+/// Everything that was named: what can be judged, and what cannot. One bad file does not hide the
+/// others.
+#[derive(Default)]
+pub(crate) struct Subjects {
+    pub(crate) read: Vec<Subject>,
+    pub(crate) unread: Vec<Unread>,
+}
+
+impl Subjects {
+    fn add(&mut self, source: &str, subject: anyhow::Result<Subject>) {
+        match subject {
+            Ok(subject) => self.read.push(subject),
+            Err(error) => self.unread.push(Unread::new(source, &error)),
+        }
+    }
+}
+
+impl Unread {
+    pub(crate) fn new(source: &str, error: &anyhow::Error) -> Self {
+        let is_bad_input = error.chain().any(|cause| cause.is::<BadInput>());
+        Self { source: source.to_owned(), problem: failure::text(error), is_bad_input }
+    }
 }
 
 /// This host, looked at once, when the first VM is asked for that is no file.
@@ -53,43 +90,59 @@ impl Here {
 /// Everything that the arguments name.
 ///
 /// # Errors
-/// Bad input, by its name.
-pub(crate) fn subjects(arguments: &CheckArguments, here: &mut Here) -> anyhow::Result<Vec<Subject>> {
+/// libvirt does not say which domains it has.
+pub(crate) fn subjects(arguments: &CheckArguments, here: &mut Here) -> anyhow::Result<Subjects> {
     let connection = Connection::new(arguments.connect.connect.as_deref());
     if arguments.all {
         return all(&connection);
     }
-    let mut subjects = Vec::new();
+    let mut subjects = Subjects::default();
     for what in &arguments.what {
         let path = Path::new(what);
         let is_file = what.contains('/') || [".xml", ".conf"].iter().any(|ending| what.ends_with(ending));
         match what.as_str() {
-            "-" => subjects.push(definition("standard input", std::io::stdin().lock())?),
-            _ if path.is_dir() => subjects.extend(directory(path)?),
-            _ if is_file => subjects.push(file(path)?),
+            "-" => subjects.add(what, definition("standard input", std::io::stdin().lock())),
+            _ if path.is_dir() => match directory(path) {
+                Ok(files) => files.iter().for_each(|path| subjects.add(&path.display().to_string(), file(path))),
+                Err(error) => subjects.unread.push(Unread::new(what, &error)),
+            },
+            _ if is_file => subjects.add(what, file(path)),
             name if arguments.connect.connect.is_some() => {
-                let text = connection.domain_xml(name).map_err(remote_host::failure)?;
-                subjects.push(Subject::Definition { text, source: format!("{name}.xml") });
+                let text = connection.domain_xml(name).map_err(|error| unknown_there(&connection, name, error));
+                let source = format!("{name}.xml");
+                subjects.add(what, text.map(|text| Subject::Definition { text, source }));
             }
-            name => subjects.push(vm(name, here)?),
+            name => subjects.add(what, vm(name, here)),
         }
     }
     Ok(subjects)
 }
 
-fn all(connection: &Connection) -> anyhow::Result<Vec<Subject>> {
+/// Why libvirt has no text of a domain; where it has no such domain, with the nearest that it has.
+fn unknown_there(connection: &Connection, name: &str, error: LibvirtError) -> anyhow::Error {
+    if !error.is_no_such_domain() {
+        return remote_host::failure(error);
+    }
+    let domains = connection.domains().unwrap_or_default();
+    let nearest = nearest::sentence(name, domains.iter().map(|domain| domain.name.as_str()));
+    bad_input(format!("{name}: {error}{nearest}"))
+}
+
+fn all(connection: &Connection) -> anyhow::Result<Subjects> {
     let domains = connection.domains().map_err(remote_host::failure)?;
     let uuids: Vec<&str> = domains.iter().map(|domain| domain.uuid.as_str()).collect();
     let texts = connection.domain_xmls(&uuids).map_err(remote_host::failure)?;
-    let one = |(domain, text): (&libvirt::ListedDomain, Result<String, LibvirtError>)| {
-        let text = text.map_err(remote_host::failure)?;
-        Ok(Subject::Definition { text, source: format!("{}.xml", domain.name) })
-    };
-    domains.iter().zip(texts).map(one).collect()
+    let mut subjects = Subjects::default();
+    for (domain, text) in domains.iter().zip(texts) {
+        let source = format!("{}.xml", domain.name);
+        let text = text.map_err(remote_host::failure);
+        subjects.add(&domain.name, text.map(|text| Subject::Definition { text, source }));
+    }
+    Ok(subjects)
 }
 
-/// The definitions in a directory, by name.
-fn directory(path: &Path) -> anyhow::Result<Vec<Subject>> {
+/// The files with definitions in a directory, by name.
+fn directory(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let is_one = |file: &Path| file.extension().is_some_and(|ending| ending == "xml" || ending == "conf");
     let files = topology::input::entries(path, is_one)
         .map_err(|error| bad_input(format!("{}: cannot be read: {error}", path.display())))?;
@@ -97,7 +150,7 @@ fn directory(path: &Path) -> anyhow::Result<Vec<Subject>> {
         let valid = "expected files with libvirt domains (*.xml) or Proxmox VE configurations (*.conf) in it";
         return Err(bad_input(format!("{}: is a directory without definitions: {valid}", path.display())));
     }
-    files.iter().map(|path| file(path)).collect()
+    Ok(files)
 }
 
 fn file(path: &Path) -> anyhow::Result<Subject> {
@@ -178,5 +231,12 @@ fn defined(choice: &str, unknown: &anyhow::Error) -> anyhow::Result<Subject> {
         return Err(bad_input(format!("{unknown:#}. There is a file of this name: give it as ./{choice}")));
     }
     let proxmox = of_proxmox.map(|path| format!("Proxmox VE has no {} here; ", path.display())).unwrap_or_default();
-    Err(bad_input(format!("{unknown:#}. Of VMs that do not run: {proxmox}{why}")))
+    // Where libvirt does not answer it has just said so.
+    let domains = if why.is_no_such_domain() {
+        Connection::new(None).with_limit(LIBVIRT).domains().unwrap_or_default()
+    } else {
+        Vec::new()
+    };
+    let nearest = nearest::sentence(choice, domains.iter().map(|domain| domain.name.as_str()));
+    Err(bad_input(format!("{unknown:#}. Of VMs that do not run: {proxmox}{why}{nearest}")))
 }

@@ -1,11 +1,16 @@
 //! What is wrong with definitions, worst first, with what was assumed of the machine.
 
-use crate::findings_view::{Reach, paragraphs, tally};
+use crate::accepted_file::AcceptedReport;
+use crate::check_subjects::Unread;
+use crate::findings_groups::{Whose, groups, right, verdicts};
+use crate::findings_view::{Reach, add, paragraphs, tally};
 use crate::text::count;
-use judge::{Finding, ShapedVm};
+use judge::{Finding, Overcommit, ShapedVm};
 use scheduler::Occupancy;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fmt::Write;
+use topology::words::named;
 use topology::{Bytes, Machine, NodeId, NodeSet};
 
 /// What `--json` prints. A change that breaks readers raises `version`.
@@ -15,10 +20,48 @@ pub(crate) struct Report<'a> {
     /// What was assumed of each node.
     pub(crate) nodes: Vec<Assumed>,
     pub(crate) vms: Vec<Checked>,
-    /// Findings that need doing: all but notes.
+    /// What could not be judged.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unread: Vec<Unread>,
+    /// Where they want more memory together than there is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) overcommitted: Vec<TooMuch>,
+    /// What became of the decisions of `--accepted`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) accepted: Option<AcceptedReport>,
+    /// Findings that need doing: all but notes and what was accepted.
     pub(crate) wrong: usize,
     /// Those of all VMs.
     pub(crate) findings: &'a [Finding],
+}
+
+/// VMs that want more memory together than there is.
+#[derive(Serialize)]
+pub(crate) struct TooMuch {
+    /// Their names.
+    pub(crate) vms: Vec<String>,
+    #[serde(flatten)]
+    pub(crate) what: Overcommit,
+}
+
+impl TooMuch {
+    /// `these 40 VMs are bound to node 7 and want 852 GiB; it has 377 GiB, ...`
+    fn sentence(&self, machine: &str, of_all: usize) -> String {
+        let Overcommit { nodes, machine: is_machine, wanted, memory, held, .. } = &self.what;
+        let who = if self.vms.len() == of_all { format!("these {of_all} VMs") } else { count(self.vms.len(), "VM") };
+        let (bound, has) = match is_machine {
+            true => (String::new(), format!("{machine} has")),
+            false => {
+                let has = if nodes.len() == 1 { "it has" } else { "they have together" };
+                (format!(" that is bound to {}", named("node", nodes)), has.to_owned())
+            }
+        };
+        let (wanted, memory) = wanted.told_apart(*memory);
+        let held = if held.0 > 0 { format!(", of which VMs that run hold {held}") } else { String::new() };
+        let lacking = self.what.lacking();
+        let named = if self.vms.len() < of_all { format!(": {}", self.vms.join(", ")) } else { String::new() };
+        format!("{who} want {wanted} of memory{bound}; {has} {memory}{held}: {lacking} too much{named}")
+    }
 }
 
 /// A VM that was judged.
@@ -40,7 +83,11 @@ pub(crate) struct Checked {
     pub(crate) virtual_nodes: usize,
     /// Where it lives once it is cured; empty where no home can be named.
     pub(crate) homes: NodeSet,
+    /// Its findings that need doing.
     pub(crate) wrong: usize,
+    /// Its process, where that was judged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) process: Option<u32>,
 }
 
 /// What was assumed of a node.
@@ -56,7 +103,7 @@ pub(crate) struct Assumed {
 }
 
 impl Checked {
-    pub(crate) fn new(vm: &ShapedVm, source: String, homes: NodeSet, findings: &[Finding]) -> Self {
+    pub(crate) fn new(vm: &ShapedVm, source: String, homes: NodeSet) -> Self {
         Self {
             vm: vm.name.clone(),
             source,
@@ -66,7 +113,8 @@ impl Checked {
             memory: vm.present_memory(),
             virtual_nodes: if vm.vnuma { vm.nodes.len() } else { 0 },
             homes,
-            wrong: judge::wrong(findings),
+            wrong: 0,
+            process: vm.running.as_ref().map(|running| running.seen.vm.pid),
         }
     }
 
@@ -119,33 +167,70 @@ fn assumption(nodes: &[Assumed]) -> String {
             (vcpus, memory) => format!("VMs that run hold {} and {memory}", count(vcpus as usize, "vCPU")),
         };
         let (cores, threads) = (count(node.cores, "core"), count(node.threads, "hardware thread"));
-        format!("  {noun} {set}: {cores}, {threads}, {}{each}; {held}\n", node.memory)
+        format!("{noun} {set}: {cores}, {threads}, {}{each}; {held}", node.memory)
     };
-    groups.iter().map(line).collect()
+    let mut text = String::new();
+    groups.iter().for_each(|group| add(&mut text, "  ", &line(group)));
+    text
 }
 
-/// What was judged, a paragraph a finding, then what it comes to.
-pub(crate) fn text(report: &Report<'_>) -> String {
+/// Each cure counts on the others': one VM alone would be sent where others go too.
+const STEPS: &str = "`--json` has the patch and the commands of each finding, with all homes solved together. \
+    `homenode check` of one VM alone does not know of the others.";
+
+/// What was judged, a paragraph a finding, then what it comes to. Of several VMs a table comes
+/// first, and what several have stands once.
+pub(crate) fn text(report: &Report<'_>, only_summary: bool) -> String {
     let mut text = String::new();
-    for vm in &report.vms {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{}", vm.line(report.machine));
+    let one = report.vms.len() + report.unread.len() == 1;
+    // Writing to a string cannot fail.
+    match &report.vms[..] {
+        [vm] => _ = writeln!(text, "{}", vm.line(report.machine)),
+        several => _ = writeln!(text, "{} on {}", count(several.len(), "VM"), report.machine),
     }
     text += "assumed:\n";
     text += &assumption(&report.nodes);
-    text += &paragraphs(report.findings, Reach::Here);
-    text.push('\n');
-    if report.vms.len() > 1 {
-        text += "Homes, solved together:\n";
-        for vm in &report.vms {
-            let home = if vm.homes.is_empty() { "none".to_owned() } else { vm.homes.to_string() };
-            let _ = writeln!(text, "  {}: {} and {}, node {home}", vm.vm, count(vm.vcpus as usize, "vCPU"), vm.memory);
-        }
-        text.push('\n');
+    for unread in &report.unread {
+        add(&mut text, "NOT READ  ", &unread.problem);
     }
-    let _ = match report.findings.len() {
-        0 => writeln!(text, "Nothing is wrong."),
-        _ => writeln!(text, "{}.", tally(report.findings)),
+    for much in &report.overcommitted {
+        add(&mut text, "TOO MUCH  ", &much.sentence(report.machine, report.vms.len()));
+    }
+    if one && !only_summary {
+        text += &paragraphs(report.findings, Reach::Here);
+    } else {
+        text.push('\n');
+        text += &verdicts(report.findings, Some(&|vm| report.home_of(vm)));
+        text += &right(&report.without_findings());
+        if !only_summary {
+            text += &groups(report.findings, Reach::Here, STEPS);
+        }
+    }
+    text.push('\n');
+    if let Some(accepted) = &report.accepted {
+        text += &accepted.text();
+    }
+    let accepted = report.accepted.as_ref().map(AcceptedReport::tally).unwrap_or_default();
+    let _ = match tally(report.findings).as_str() {
+        "" => writeln!(text, "Nothing is wrong{accepted}."),
+        tally => writeln!(text, "{tally}{accepted}."),
     };
     text
+}
+
+impl Report<'_> {
+    fn home_of(&self, vm: &Whose) -> String {
+        let found = self.vms.iter().find(|one| Some(&one.vm) == vm.0.as_ref() && one.process == vm.1);
+        match found.map(|one| &one.homes) {
+            Some(homes) if !homes.is_empty() => homes.to_string(),
+            _ => "-".to_owned(),
+        }
+    }
+
+    fn without_findings(&self) -> Vec<&str> {
+        let counts = self.findings.iter().filter(|finding| finding.accepted.is_none());
+        let found: BTreeSet<Whose> = counts.map(crate::findings_groups::of).collect();
+        let is_right = |one: &&Checked| !found.contains(&(Some(one.vm.clone()), one.process));
+        self.vms.iter().filter(is_right).map(|one| one.vm.as_str()).collect()
+    }
 }

@@ -1,11 +1,13 @@
 //! What is wrong with VMs that run, and what would mend it, worst first.
 
+use crate::accepted_file::AcceptedReport;
+use crate::findings_groups::{groups, of, verdicts};
 use crate::findings_view::{Reach, add, done, paragraphs, tally, whose};
 use crate::text::count;
 use judge::{Finding, Mending, Severity, Tried};
 use scheduler::{Observation, TrafficMeter, VmKey};
 use serde::Serialize;
-use std::fmt::Write;
+use std::collections::BTreeSet;
 
 /// Everything that is shown.
 #[derive(Debug, Serialize)]
@@ -21,7 +23,10 @@ pub(crate) struct View {
     /// What counts memory traffic; absent where nobody says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) traffic_meter: Option<TrafficMeter>,
-    /// Findings that need doing: all but notes.
+    /// What became of the decisions of `--accepted`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) accepted: Option<AcceptedReport>,
+    /// Findings that need doing: all but notes and what was accepted.
     pub(crate) wrong: usize,
     /// What is wrong, after the repairs; worst first.
     pub(crate) findings: Vec<Finding>,
@@ -29,8 +34,15 @@ pub(crate) struct View {
 
 impl View {
     /// What is found in an observation; of one VM, or of all.
-    pub(crate) fn new(seen: &Observation, findings: Vec<Finding>, mending: Mending, only: Option<&VmKey>) -> Self {
+    pub(crate) fn new(
+        seen: &Observation,
+        findings: Vec<Finding>,
+        accepted: Option<AcceptedReport>,
+        mending: Mending,
+        only: Option<&VmKey>,
+    ) -> Self {
         Self {
+            accepted,
             vms: if only.is_some() { 1 } else { seen.vms.len() },
             repairs: mending.tried,
             worse: mending.worse,
@@ -42,8 +54,20 @@ impl View {
     }
 }
 
-/// A paragraph a finding. Notes are counted, and shown where one VM was asked for.
-pub(crate) fn text(view: &View, with_notes: bool, reach: Reach) -> String {
+/// What is shown of the findings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// The table only.
+    Summary,
+    /// What needs doing; notes are counted.
+    NeedsDoing,
+    /// Notes too: one VM was asked for.
+    Notes,
+}
+
+/// A paragraph a finding, or a table and each kind once where several VMs have some. Notes are
+/// counted, and shown where one VM was asked for.
+pub(crate) fn text(view: &View, detail: Detail, reach: Reach) -> String {
     let mut text = String::new();
     for tried in &view.repairs {
         add(&mut text, "REPAIR   ", &format!("{}: {}", whose(&tried.finding), result(tried)));
@@ -51,9 +75,21 @@ pub(crate) fn text(view: &View, with_notes: bool, reach: Reach) -> String {
     if let Some(worse) = &view.worse {
         add(&mut text, "STOPPED  ", worse);
     }
+    let with_notes = detail == Detail::Notes;
     let shown = |finding: &&Finding| with_notes || finding.severity > Severity::Note;
-    let findings: Vec<Finding> = view.findings.iter().filter(shown).cloned().collect();
-    text += paragraphs(&findings, reach).trim_start_matches('\n');
+    let mut findings: Vec<Finding> = view.findings.iter().filter(shown).cloned().collect();
+    // What all want together comes first: much of the rest follows from it.
+    findings.sort_by_key(|finding| finding.what != "memory_overcommitted");
+    let whole: BTreeSet<_> = findings.iter().filter(|finding| finding.accepted.is_none()).map(of).collect();
+    match whole.len() {
+        0 | 1 if detail != Detail::Summary => text += paragraphs(&findings, reach).trim_start_matches('\n'),
+        _ => {
+            text += &verdicts(&findings, None);
+            if detail != Detail::Summary {
+                text += &groups(&findings, reach, steps(reach));
+            }
+        }
+    }
     for sentence in &view.unseen {
         add(&mut text, "NOT SEEN  ", sentence);
     }
@@ -61,18 +97,35 @@ pub(crate) fn text(view: &View, with_notes: bool, reach: Reach) -> String {
         let meter = view.traffic_meter.iter().flat_map(TrafficMeter::sentences);
         meter.for_each(|sentence| add(&mut text, "NOTE     ", &sentence));
     }
+    if let Some(accepted) = &view.accepted {
+        text += &accepted.text();
+    }
+    text + &conclusion(view, with_notes)
+}
+
+/// Where the commands of one VM stand.
+fn steps(reach: Reach) -> &'static str {
+    match reach {
+        Reach::Here => {
+            "`homenode doctor VM` prints the commands of one VM; `homenode doctor --fix` does what a program can."
+        }
+        Reach::There => "`homenode doctor VM`, with the same arguments beside it, prints the commands of one VM.",
+    }
+}
+
+fn conclusion(view: &View, with_notes: bool) -> String {
     let vms = count(view.vms, "VM");
-    let notes = view.findings.len() - view.wrong;
+    let accepted = view.accepted.as_ref().map(AcceptedReport::tally).unwrap_or_default();
+    let of_notes = |finding: &&Finding| finding.severity == Severity::Note && finding.accepted.is_none();
+    let notes = view.findings.iter().filter(of_notes).count();
     let hidden = if notes > 0 && !with_notes { " (`homenode doctor VM` shows notes)" } else { "" };
     let seen = if view.unseen.is_empty() { "" } else { " as far as could be seen" };
-    // Writing to a string cannot fail.
-    let _ = match (view.vms, view.wrong) {
-        (0, 0) => writeln!(text, "No VM runs that this user can see."),
-        (_, 0) if notes == 0 => writeln!(text, "Looked at {vms}: nothing is wrong{seen}."),
-        (_, 0) => writeln!(text, "Looked at {vms}: nothing is wrong{seen}; {}{hidden}.", count(notes, "note")),
-        _ => writeln!(text, "Looked at {vms}: {}{hidden}.", tally(&view.findings)),
-    };
-    text
+    match (view.vms, view.wrong) {
+        (0, 0) => "No VM runs that this user can see.\n".to_owned(),
+        (_, 0) if notes == 0 => format!("Looked at {vms}: nothing is wrong{seen}{accepted}.\n"),
+        (_, 0) => format!("Looked at {vms}: nothing is wrong{seen}; {}{hidden}{accepted}.\n", count(notes, "note")),
+        _ => format!("Looked at {vms}: {}{hidden}{accepted}.\n", tally(&view.findings)),
+    }
 }
 
 fn result(tried: &Tried) -> String {

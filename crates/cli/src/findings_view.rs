@@ -1,6 +1,6 @@
 //! Findings as paragraphs: the same for a definition (`check`) and for a VM that runs (`doctor`).
 
-use crate::text::{WIDTH, count, wrapped};
+use crate::text::{count, width, wrapped};
 use judge::{Finding, Repair, Severity};
 use scheduler::Action;
 use std::fmt::Write;
@@ -9,10 +9,12 @@ use topology::words::named;
 /// Places that are shown of each finding; `--json` has all.
 const SHOWN_PLACES: usize = 3;
 
-/// `1 problem, 2 notes`: how many there are of each severity, where there are any.
+/// `1 problem, 2 notes`: how many there are of each severity, where there are any; what was
+/// accepted does not count.
 pub(crate) fn tally(findings: &[Finding]) -> String {
     let kinds = [(Severity::Problem, "problem"), (Severity::Warning, "warning"), (Severity::Note, "note")];
-    let of = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
+    let counts = || findings.iter().filter(|finding| finding.accepted.is_none());
+    let of = |severity| counts().filter(|finding| finding.severity == severity).count();
     let each = kinds.map(|(severity, one)| (of(severity), one)).into_iter().filter(|(number, _)| *number > 0);
     each.map(|(number, one)| count(number, one)).collect::<Vec<_>>().join(", ")
 }
@@ -27,7 +29,8 @@ pub(crate) enum Reach {
 }
 
 impl Reach {
-    fn label(self) -> &'static str {
+    /// What stands before a repair.
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Here => "  --fix:  ",
             Self::There => "  there:  ",
@@ -35,15 +38,20 @@ impl Reach {
     }
 }
 
-/// A paragraph for each finding.
+/// A paragraph for each finding that nobody accepted.
 pub(crate) fn paragraphs(findings: &[Finding], reach: Reach) -> String {
+    let shown: Vec<&Finding> = findings.iter().filter(|finding| finding.accepted.is_none()).collect();
     let mut text = String::new();
-    for (index, finding) in findings.iter().enumerate() {
+    for (index, finding) in shown.iter().enumerate() {
         text.push('\n');
-        let earlier = findings[..index].iter().position(|other| same_cure(other, finding));
-        one(&mut text, index + 1, finding, earlier.map(|index| index + 1), reach);
+        paragraph(&mut text, index + 1, finding, cured_above(&shown[..index], finding).map(|index| index + 1), reach);
     }
     text
+}
+
+/// Which of the findings that were shown has the same cure.
+pub(crate) fn cured_above(shown: &[&Finding], finding: &Finding) -> Option<usize> {
+    shown.iter().position(|other| same_cure(other, finding))
 }
 
 fn same_cure(one: &Finding, other: &Finding) -> bool {
@@ -55,12 +63,18 @@ fn same_cure(one: &Finding, other: &Finding) -> bool {
     one.severity > Severity::Note && !nothing && cure(one) == cure(other)
 }
 
-fn one(text: &mut String, number: usize, finding: &Finding, earlier: Option<usize>, reach: Reach) {
-    let head = match finding.severity {
+/// The word that a finding begins with, as wide as the others.
+pub(crate) fn head(severity: Severity) -> &'static str {
+    match severity {
         Severity::Problem => "PROBLEM",
         Severity::Warning => "WARNING",
         Severity::Note => "NOTE   ",
-    };
+    }
+}
+
+/// One finding, whole. `earlier`: the number of the one whose cure is the same.
+pub(crate) fn paragraph(text: &mut String, number: usize, finding: &Finding, earlier: Option<usize>, reach: Reach) {
+    let head = head(finding.severity);
     add(text, &format!("{head} {number}  "), &format!("{}: {}", whose(finding), finding.sentence));
     if !finding.seen.is_empty() {
         add(text, "  seen:   ", &finding.seen);
@@ -77,9 +91,8 @@ fn one(text: &mut String, number: usize, finding: &Finding, earlier: Option<usiz
     add(text, "  why:    ", finding.because);
     let cure = &finding.cure;
     if !cure.advice.is_empty() {
-        let restart = if cure.restart { " (the guest sees it when it is started again)" } else { "" };
         let as_above = earlier.map(|number| format!(", as in {number}")).unwrap_or_default();
-        add(text, "  cure:   ", &format!("{}{restart}{as_above}", cure.advice));
+        add(text, "  cure:   ", &format!("{}{as_above}", advice(finding)));
     }
     // A note may well be meant: what would change it is in --json.
     if earlier.is_some() || finding.severity == Severity::Note {
@@ -92,6 +105,12 @@ fn one(text: &mut String, number: usize, finding: &Finding, earlier: Option<usiz
         // Writing to a string cannot fail.
         let _ = writeln!(text, "    {line}");
     }
+}
+
+/// The cure in words.
+pub(crate) fn advice(finding: &Finding) -> String {
+    let restart = if finding.cure.restart { " (the guest sees it when it is started again)" } else { "" };
+    format!("{}{restart}", finding.cure.advice)
 }
 
 /// `VM web`, `this host`.
@@ -125,8 +144,8 @@ pub(crate) fn done(repair: &Repair) -> String {
 
 /// A line with a head, wrapped.
 pub(crate) fn add(text: &mut String, head: &str, words: &str) {
-    let blank = " ".repeat(head.len());
-    for (index, line) in wrapped(words, WIDTH - head.len()).into_iter().enumerate() {
+    let blank = " ".repeat(head.chars().count());
+    for (index, line) in wrapped(words, width().saturating_sub(head.chars().count()).max(20)).into_iter().enumerate() {
         let _ = writeln!(text, "{}{line}", if index == 0 { head } else { &blank });
     }
 }

@@ -7,7 +7,7 @@
 
 use crate::commands::libvirt_vms;
 use crate::failure::{bad_input, text, unwritable};
-use crate::{backend, kept_moves, kept_sizes, life_words, output, switches};
+use crate::{backend, kept_moves, kept_sizes, life_words, nearest, output, switches};
 pub(crate) use inventory::now;
 use inventory::{Held, Inventory, InventoryError, Record};
 use qemu::{BackgroundVm, QemuError, RuntimeDir, background};
@@ -236,8 +236,15 @@ pub(crate) fn hold_if_kept(directory: &RuntimeDir, name: &str) -> anyhow::Result
 
 /// That homenode keeps no such VM, and whose it is where it is libvirt's.
 pub(crate) fn missing(name: &str) -> anyhow::Error {
-    let not_ours = || failure(InventoryError::NoSuchVm { vm: name.to_owned() });
-    libvirt_vms::way_to(name).map_or_else(not_ours, bad_input)
+    libvirt_vms::way_to(name).map_or_else(|| bad_input(unknown(name)), bad_input)
+}
+
+/// That nobody here has a VM of this name, with the nearest that somebody has.
+pub(crate) fn unknown(name: &str) -> String {
+    let kept = inventory().names().unwrap_or_default();
+    let of_libvirt = libvirt::local_names().unwrap_or_default();
+    let nearest = nearest::sentence(name, kept.iter().chain(&of_libvirt).map(String::as_str));
+    format!("{}{nearest}", InventoryError::NoSuchVm { vm: name.to_owned() })
 }
 
 /// Marks what the user can mend as bad input.

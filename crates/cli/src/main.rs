@@ -1,5 +1,6 @@
 //! The `homenode` program, thin: parse, resolve, run, print.
 
+mod accepted_file;
 mod advise_view;
 mod args;
 mod args_balance;
@@ -22,6 +23,7 @@ mod commands;
 mod doctor_view;
 mod evaluation_view;
 mod failure;
+mod findings_groups;
 mod findings_view;
 mod fleet_choice;
 mod fleet_view;
@@ -37,6 +39,7 @@ mod machine_view;
 mod machine_view_picture;
 mod measuring;
 mod named_file;
+mod nearest;
 mod new_directory;
 mod not_looked_at;
 mod occupied;

@@ -4,6 +4,7 @@
 //! counts first, then numbers of processes, and what strangers call theirs last.
 
 use crate::failure::bad_input;
+use crate::nearest;
 use scheduler::{Observation, VmKey, VmObservation};
 
 /// The VM of the observation that `choice` names.
@@ -28,7 +29,7 @@ pub(crate) fn choose(observation: &Observation, choice: &str) -> anyhow::Result<
         [seen] => Ok(seen.vm.clone()),
         [] => Err(bad_input(format!(
             "{choice}: no VM of this name, UUID or process number runs here. {}",
-            listed(&of(&|_| true))
+            offered(choice, &of(&|_| true))
         ))),
         _ => Err(bad_input(format!(
             "{choice}: {} VMs have this name: give the process number. {}",
@@ -38,10 +39,24 @@ pub(crate) fn choose(observation: &Observation, choice: &str) -> anyhow::Result<
     }
 }
 
-fn listed(vms: &[&VmObservation]) -> String {
+/// Those that are meant most likely, of all that run.
+fn offered(choice: &str, vms: &[&VmObservation]) -> String {
     if vms.is_empty() {
         return "No VM runs that this user can see".to_owned();
     }
+    let nearest = nearest::names(choice, vms.iter().map(|seen| seen.vm.name.as_str()));
+    let of = |name: &&str| vms.iter().find(|seen| seen.vm.name == **name).copied();
+    let shown: Vec<&VmObservation> = nearest.iter().filter_map(of).collect();
+    if shown.len() == vms.len() {
+        return listed(vms);
+    }
+    let more = vms.len() - shown.len();
+    let run = if more == 1 { "runs" } else { "run" };
+    let named = listed(&shown).replacen("Running", "Nearest", 1);
+    format!("{named}; {more} more {run} (`homenode top`)")
+}
+
+fn listed(vms: &[&VmObservation]) -> String {
     let words = |seen: &&VmObservation| match (seen.vm.pid, seen.owner_uid) {
         (0, _) => seen.vm.name.clone(),
         (pid, None) => format!("{} (process {pid})", seen.vm.name),
@@ -73,6 +88,15 @@ mod tests {
         assert_eq!(pid("9").unwrap(), 10, "a name that is a number is a name first");
         let error = pid("nothing").unwrap_err().to_string();
         assert!(error.contains("web (process 7), db (process 8)"), "{error}");
+    }
+
+    #[test]
+    fn of_many_the_nearest_three_are_offered() {
+        let names: Vec<String> = (0..60).map(|number| format!("web{number:02}")).collect();
+        let vms: Vec<(&str, u32)> = names.iter().zip(100..).map(|(name, pid)| (name.as_str(), pid)).collect();
+        let error = choose(&observation(&vms), "wbe07").unwrap_err().to_string();
+        assert!(error.contains("Nearest: web07 (process 107), ") && error.contains("57 more run"), "{error}");
+        assert!(error.len() < 200, "{error}");
     }
 
     #[test]

@@ -4,9 +4,11 @@
 mod advise;
 mod architecture;
 mod backends;
+mod benches;
 mod calibrate;
 mod check;
 mod check_cured;
+mod check_fleet;
 mod claims;
 mod closed_reader;
 mod common;

@@ -1,5 +1,5 @@
-//! `homenode vm adopt` and `homenode vm forget` as a user meets them, with a real libvirtd and a real
-//! QEMU.
+//! `homenode vm adopt` and `homenode vm forget` as a user meets them, with a real libvirtd and a
+//! real QEMU.
 
 use crate::common::unique;
 use crate::libvirt_run::{Place, stderr, stdout};

@@ -308,7 +308,7 @@ fn doctor_offers_a_repair_only_where_it_can_make_it() {
     assert!(code == Some(1) && said.contains("WARNING 1"), "{said}{complained}");
     assert!(!said.contains("--fix") && !said.contains("taskset"), "{said}");
     // What would bring them home is said all the same.
-    assert!(said.contains("  there:  bind vCPUs to CPUs"), "{said}");
+    assert!(said.contains("  there:  bind vCPUs of 2 VMs"), "{said}");
     let (_, said, _) = said_in(place.path(), &[&arguments[..], &["--json"]].concat());
     assert!(!said.contains("doctor db --fix"), "{said}");
 }

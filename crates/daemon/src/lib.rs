@@ -26,7 +26,7 @@ pub use event::{Event, Outcome, Period, PutRight};
 pub use instance::{Instance, holder};
 pub use ledger::{Ledger, Start};
 pub use life::{Doing, Life, Watched};
-pub use policy_file::{MemoryRule, Owner, PolicyFile, VmRule};
+pub use policy_file::{MemoryRule, Owner, PolicyFile, VmRule, glob};
 pub use record::{ClientRecord, VmRecord};
 pub use recording::{RecordedPeriod, Recorder, Recording, ReplayedPeriod};
 pub use release::Released;

@@ -191,7 +191,7 @@ fn is_uuid(text: &str) -> bool {
 
 /// Whether the whole of `text` is what `pattern` describes. Linear in each: only the last `*` is
 /// ever tried again.
-fn glob(pattern: &str, text: &str) -> bool {
+pub fn glob(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut p, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;

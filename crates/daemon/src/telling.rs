@@ -282,6 +282,10 @@ fn did(decision: &Decision, from: &NodeSet) -> String {
         Action::Bind { home, .. } if *kind == MoveKind::Cache => {
             format!("{} on {}: {because}", words(*kind), named("node", home))
         }
+        // A VM that floats comes from nowhere.
+        Action::Bind { home, .. } if from.is_empty() => {
+            format!("{}, {}: {because}", words(*kind), named("node", home))
+        }
         Action::Bind { home, .. } => {
             format!("{}, {} -> {}: {because}", words(*kind), named("node", from), named("node", home))
         }

@@ -42,6 +42,12 @@ fn of_libvirt(change: &Change<'_>, vm: &ShapedVm) -> Vec<String> {
     lines
 }
 
+/// Pins the vCPUs of a domain that runs in their order, one to each of these CPUs.
+pub(crate) fn pin_each(name: &str, cpus: &str) -> String {
+    let name = domain(name);
+    format!("vcpu=0; for cpu in {cpus}; do virsh vcpupin {name} $vcpu $cpu --live; vcpu=$((vcpu + 1)); done")
+}
+
 /// A domain as an argument of `virsh`, which nothing in its name can turn into an option.
 fn domain(name: &str) -> String {
     if name.starts_with('-') { quoted(&format!("--domain={name}")) } else { quoted(name) }

@@ -181,6 +181,15 @@ pub struct Cure {
     pub patch: Option<String>,
 }
 
+/// That somebody decided to live with a finding.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Accepted {
+    /// Why.
+    pub reason: String,
+    /// The last day on which that counts, as `2027-06-30`.
+    pub until: String,
+}
+
 /// Something that is wrong.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
@@ -206,14 +215,23 @@ pub struct Finding {
     pub because: &'static str,
     /// What would mend it.
     pub cure: Cure,
+    /// Where somebody decided to live with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accepted: Option<Accepted>,
 }
 
 impl Finding {
+    /// Whether somebody should do something: it is more than a note, and nobody decided to live
+    /// with it.
+    pub fn needs_doing(&self) -> bool {
+        self.severity > Severity::Note && self.accepted.is_none()
+    }
+
     /// A finding without figures and without a cure: what a rule here, or a stack itself, says.
     pub fn new(what: &'static str, harm: Harm, sentence: String, because: &'static str) -> Self {
         let (severity, cure) = (harm.severity(), Cure::default());
         let (vm, process, cost, seen, spots) = (None, None, None, String::new(), Vec::new());
-        Self { what, vm, process, severity, harm, sentence, seen, spots, cost, because, cure }
+        Self { what, vm, process, severity, harm, sentence, seen, spots, cost, because, cure, accepted: None }
     }
 
     pub(crate) fn note(mut self) -> Self {

@@ -21,6 +21,7 @@ mod cramped;
 mod finding;
 mod guest_system;
 mod kinds;
+mod overcommit;
 mod pinned;
 mod presence;
 mod repair;
@@ -34,8 +35,9 @@ mod together;
 
 pub use change::{Change, NewPins};
 pub use cramped::Cramped;
-pub use finding::{Aspect, Cost, Cure, Finding, Harm, Repair, Severity};
+pub use finding::{Accepted, Aspect, Cost, Cure, Finding, Harm, Repair, Severity};
 pub use guest_system::GuestSystem;
+pub use overcommit::{Overcommit, overcommitted};
 pub use repair::{Mending, Tried, mend};
 pub use running::{Believed, Known};
 pub use shaped::{Auto, Binding, BoundDevice, HugePages, Part, Running, ShapedNode, ShapedVm, Spot, Spots, XmlFacts};
@@ -72,9 +74,9 @@ impl Judgement<'_> {
     }
 }
 
-/// Findings that need doing: all but notes.
+/// Findings that need doing: all but notes and what somebody accepted.
 pub fn wrong(findings: &[Finding]) -> usize {
-    findings.iter().filter(|finding| finding.severity > Severity::Note).count()
+    findings.iter().filter(|finding| finding.needs_doing()).count()
 }
 
 /// Judges a VM that is only defined, for a machine on which others hold what `others` says.

@@ -9,7 +9,7 @@
 //! fails: memory on node 0 stays where it is.
 
 use crate::change::Change;
-use crate::finding::{Finding, Repair, Severity};
+use crate::finding::{Finding, Repair};
 use crate::shaped::Running;
 use scheduler::{
     Action, ActionError, ClientId, ClientObservation, Done, Host, Mobility, Observation, ObserveError, OtherThreadKind,
@@ -125,7 +125,7 @@ type Wanted<'a> = Vec<(&'a Repair, &'a Finding)>;
 /// What is to be done for each VM, each repair once: threads first, then memory, then its cgroup.
 fn by_vm(findings: &[Finding]) -> BTreeMap<VmKey, Wanted<'_>> {
     let mut all = BTreeMap::<VmKey, Wanted<'_>>::new();
-    for finding in findings.iter().filter(|finding| finding.severity > Severity::Note) {
+    for finding in findings.iter().filter(|finding| finding.needs_doing()) {
         for repair in &finding.cure.repairs {
             let wanted = all.entry(repair.vm().clone()).or_default();
             if !wanted.iter().any(|(other, _)| *other == repair) {

@@ -11,7 +11,7 @@
 //! 1.
 
 use crate::pinned::{self, Keeps};
-use crate::rules::huge_pages;
+use crate::rules::{self, huge_pages};
 use crate::scene::NodeView;
 use crate::shaped::{HugePages, ShapedVm};
 use crate::target::{self, Target};
@@ -47,6 +47,7 @@ pub fn together(machine: &Machine, running: &Occupancy, vms: &[ShapedVm]) -> Vec
             homes = target.nodes.iter().fold(homes, |all, node| all.union(&node.home));
             hold(&mut ledger, machine, &target, vm);
             ledger.bound_cpus = ledger.bound_cpus.union(&bound_alone(machine, keeps, &homes, &views));
+            rules::hold_latency_sensitive(&mut ledger, machine, vm);
         }
         all[index] = Beside { others, homes };
     }

@@ -10,7 +10,7 @@ use std::thread::Builder;
 use std::time::Duration;
 
 /// What an input of a megabyte may take, on a CPU of its own.
-const LONGEST: Duration = Duration::from_secs(2);
+pub(crate) const LONGEST: Duration = Duration::from_secs(2);
 /// After so long on a machine that others use too, it is taken to go on for ever.
 const NEVER: Duration = Duration::from_secs(120);
 /// What the whole test program may have resident, all readers at once.
@@ -35,7 +35,7 @@ fn most_resident_kib() -> u64 {
 
 /// Reads an input on a thread of its own, which is left alone where it does not end; what was
 /// beyond its bounds.
-fn beyond_bounds(reader: &'static Reader, name: &str, input: Vec<u8>) -> Option<String> {
+fn beyond_bounds(reader: &'static Reader, name: &str, input: Vec<u8>, longest: Duration) -> Option<String> {
     let resident_before = most_resident_kib();
     let (done, ended) = channel();
     // A stack that overflows ends the program, with the name of the thread.
@@ -51,20 +51,21 @@ fn beyond_bounds(reader: &'static Reader, name: &str, input: Vec<u8>) -> Option<
     match ended {
         Err(_) => Some(format!("did not end within {NEVER:?}")),
         Ok((true, _)) => Some("panicked".to_owned()),
-        Ok((false, took)) if took > LONGEST => Some(format!("took {took:?}")),
+        Ok((false, took)) if took > longest => Some(format!("took {took:?}")),
         Ok(_) => {
             (resident > MOST_MEMORY_KIB && resident > resident_before).then(|| format!("{resident} KiB are resident"))
         }
     }
 }
 
-/// Gives each reader its inputs. All that fail are told of, and not the first one alone.
-pub(crate) fn all_within_bounds(inputs: impl Fn(&Reader) -> Vec<(String, Vec<u8>)>) {
+/// Gives each reader its inputs, each of which may take so long. All that fail are told of, and not
+/// the first one alone.
+pub(crate) fn all_within_bounds(longest: Duration, inputs: impl Fn(&Reader) -> Vec<(String, Vec<u8>)>) {
     let mut failed = Vec::new();
     for reader in READERS {
         for (name, input) in inputs(reader) {
             let length = input.len();
-            if let Some(why) = beyond_bounds(reader, &name, input) {
+            if let Some(why) = beyond_bounds(reader, &name, input, longest) {
                 failed.push(format!("{} {name}, {length} bytes: {why}", reader.name));
                 eprintln!("{}", failed[failed.len() - 1]);
             }
@@ -75,7 +76,7 @@ pub(crate) fn all_within_bounds(inputs: impl Fn(&Reader) -> Vec<(String, Vec<u8>
 
 #[test]
 fn what_is_understood_and_what_once_failed_is_read_within_bounds() {
-    all_within_bounds(|reader| {
+    all_within_bounds(LONGEST, |reader| {
         let inputs = reader.inputs(&repository()).unwrap_or_else(|error| panic!("{}: {error}", reader.name));
         assert!(!inputs.is_empty(), "{}: no seeds", reader.name);
         inputs

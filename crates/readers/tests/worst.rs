@@ -1,8 +1,14 @@
 //! The worst megabytes that we could think of: deep, wide, long, repeated, reversed.
+//!
+//! The fuzzer's build is optimised, and this one is not: its code takes some five times as long,
+//! and so it may.
 
-use crate::replay::all_within_bounds;
+use crate::replay::{LONGEST, all_within_bounds};
 use readers::LONGEST_INPUT;
 use std::fmt::Write;
+
+/// How many times as long code may take that is not optimised.
+const UNOPTIMISED: u32 = 5;
 
 /// How long an input is, in bytes.
 #[derive(Clone, Copy)]
@@ -414,7 +420,8 @@ fn worst(to: Length, name: &str) -> Vec<String> {
 }
 
 fn all_of(to: Length) {
-    all_within_bounds(|reader| {
+    let longest = if cfg!(debug_assertions) { LONGEST * UNOPTIMISED } else { LONGEST };
+    all_within_bounds(longest, |reader| {
         let named = |(index, input): (usize, String)| {
             let start: String = input.chars().take(60).collect();
             (format!("{index} {start:?}"), input.into_bytes())
@@ -424,13 +431,13 @@ fn all_of(to: Length) {
 }
 
 #[test]
-#[ignore = "by hand: `cargo test -p readers worst -- --ignored --nocapture`; docs/fuzz.md says which are slow"]
+#[ignore = "takes long: make test-long and .ci/run run it"]
 fn the_worst_of_each_kind_is_read_within_bounds() {
     all_of(Length(LONGEST_INPUT / 32));
 }
 
 #[test]
-#[ignore = "by hand: `cargo test -p readers worst -- --ignored --nocapture`; docs/fuzz.md says which are slow"]
+#[ignore = "takes long: make test-long and .ci/run run it"]
 fn the_worst_megabyte_of_each_kind_is_read_within_bounds() {
     all_of(Length(LONGEST_INPUT));
 }

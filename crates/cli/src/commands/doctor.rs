@@ -1,15 +1,17 @@
 //! `homenode doctor`.
 
+use crate::accepted_file::{AcceptedFile, AcceptedReport};
 use crate::args::DoctorArguments;
 use crate::args_source::SourceArguments;
 use crate::balancer_host::open;
 use crate::commands::{doctor_network, doctor_qemu};
-use crate::doctor_view::{self, View};
+use crate::doctor_view::{self, Detail, View};
 use crate::failure::NotAllSeen;
 use crate::findings_view::{Reach, tally};
 use crate::source::Remembered;
 use crate::{output, source, vm_choice};
 use anyhow::{Context, bail};
+use jiff::Zoned;
 use judge::{Finding, Known, Mending};
 use linux::LinuxHost;
 use scheduler::balance::Homes;
@@ -25,8 +27,9 @@ pub(crate) fn run(arguments: &DoctorArguments) -> anyhow::Result<()> {
     if arguments.network {
         return doctor_network::run(arguments.json);
     }
+    let decisions = arguments.accepted.as_deref().map(AcceptedFile::read).transpose()?;
     if arguments.source != SourceArguments::default() {
-        return elsewhere(arguments);
+        return elsewhere(arguments, decisions.as_ref());
     }
     let mut host = open(None, arguments.fix)?;
     let mut observation = source::examine(&mut host, Duration::from_secs_f64(arguments.interval))?;
@@ -49,15 +52,31 @@ pub(crate) fn run(arguments: &DoctorArguments) -> anyhow::Result<()> {
         };
         now.extend(asked.clone());
         let known = Known { homes: now, believed: libvirt::pins(managed) };
-        findings(host.machine(), observation, only.as_ref(), &known)
+        let mut findings = findings(host.machine(), observation, only.as_ref(), &known);
+        // What somebody decided to live with is not repaired.
+        accept(decisions.as_ref(), &mut findings, observation, only.as_ref());
+        findings
     };
     let mut mending = Mending::default();
     if arguments.fix {
         mending = judge::mend(&mut host, judge).context("this host cannot be read")?;
         observation = host.examine().context("this host cannot be read")?;
     }
-    let findings = judge(&host, &observation);
-    show(&View::new(&observation, findings, mending, only.as_ref()), arguments)
+    let mut findings = judge(&host, &observation);
+    let accepted = accept(decisions.as_ref(), &mut findings, &observation, only.as_ref());
+    show(&View::new(&observation, findings, accepted, mending, only.as_ref()), arguments)
+}
+
+/// Marks what somebody decided to live with.
+fn accept(
+    decisions: Option<&AcceptedFile>,
+    findings: &mut [Finding],
+    seen: &Observation,
+    only: Option<&VmKey>,
+) -> Option<AcceptedReport> {
+    let all = seen.vms.iter().map(|seen| &seen.vm).filter(|vm| only.is_none_or(|only| *vm == only));
+    let looked_at: Vec<&str> = all.map(|vm| vm.name.as_str()).collect();
+    decisions.map(|decisions| decisions.apply(findings, &looked_at, Zoned::now().date()))
 }
 
 fn findings(machine: &Machine, observation: &Observation, only: Option<&VmKey>, known: &Known) -> Vec<Finding> {
@@ -69,9 +88,14 @@ fn findings(machine: &Machine, observation: &Observation, only: Option<&VmKey>, 
 
 fn show(view: &View, arguments: &DoctorArguments) -> anyhow::Result<()> {
     let reach = if arguments.source == SourceArguments::default() { Reach::Here } else { Reach::There };
+    let detail = match (arguments.summary, &arguments.vm) {
+        (true, _) => Detail::Summary,
+        (false, None) => Detail::NeedsDoing,
+        (false, Some(_)) => Detail::Notes,
+    };
     match arguments.json {
         true => output::json("doctor", view)?,
-        false => output::print(doctor_view::text(view, arguments.vm.is_some(), reach))?,
+        false => output::print(doctor_view::text(view, detail, reach))?,
     }
     if let Some(worse) = &view.worse {
         bail!("{worse}");
@@ -84,7 +108,7 @@ fn show(view: &View, arguments: &DoctorArguments) -> anyhow::Result<()> {
 }
 
 /// Another host, a recording, a model: only looked at, and nobody there believes anything of pins.
-fn elsewhere(arguments: &DoctorArguments) -> anyhow::Result<()> {
+fn elsewhere(arguments: &DoctorArguments, decisions: Option<&AcceptedFile>) -> anyhow::Result<()> {
     let mut source = source::open(&arguments.source)?;
     let mut observation = source.examine(Duration::from_secs_f64(arguments.interval))?;
     let only = arguments.vm.as_deref().map(|choice| vm_choice::choose(&observation, choice)).transpose()?;
@@ -93,5 +117,6 @@ fn elsewhere(arguments: &DoctorArguments) -> anyhow::Result<()> {
     let known = Known { homes: remembered.homes(source.machine(), &observation), ..Known::default() };
     let mut findings = findings(source.machine(), &observation, only.as_ref(), &known);
     findings.iter_mut().for_each(Finding::keep_to_other_hosts);
-    show(&View::new(&observation, findings, Mending::default(), only.as_ref()), arguments)
+    let accepted = accept(decisions, &mut findings, &observation, only.as_ref());
+    show(&View::new(&observation, findings, accepted, Mending::default(), only.as_ref()), arguments)
 }

@@ -2,6 +2,7 @@
 //! `homenode vm`.
 
 use crate::failure::bad_input;
+use crate::kept;
 use inventory::Record;
 use libvirt::{Connection, ListedDomain, LocalLibvirt, local_names, local_process};
 use std::collections::BTreeSet;
@@ -87,7 +88,7 @@ pub(crate) fn way_to(name: &str) -> Option<String> {
 pub(super) fn explain(error: impl Into<BackendError>, name: &str) -> anyhow::Error {
     let error = error.into();
     match error.kind() {
-        ErrorKind::Gone => bad_input(way_to(name).unwrap_or_else(|| error.to_string())),
+        ErrorKind::Gone => bad_input(way_to(name).unwrap_or_else(|| kept::unknown(name))),
         _ => error.into(),
     }
 }

@@ -145,10 +145,17 @@ fn node_line(row: &NodeRow, look: Look, width: usize, digits: usize) -> Line<'st
         .map(|free| 100.0 * row.memory.saturating_sub(free).0 as f64 / row.memory.0 as f64);
     let label = if width < 60 { format!("{:>digits$} ", row.node) } else { format!("Node {:>digits$}  ", row.node) };
     let mut spans = vec![Span::raw(label)];
-    for (what, percent, yellow, red) in [("CPU", row.cpu_used_percent, 70.0, 90.0), ("mem", memory, 80.0, 95.0)] {
+    // A core with two busy hardware threads is loaded 200 %: the bar is full then.
+    let most = 100.0 * row.threads_per_core.max(1.0);
+    let bars = [("CPU", row.load_percent, most, 70.0, 90.0), ("mem", memory, 100.0, 80.0, 95.0)];
+    for (what, percent, most, yellow, red) in bars {
         let what = if what == "mem" && width >= 60 { "memory" } else { what };
         spans.push(Span::raw(format!("{what} ")));
-        spans.extend(bar(percent, bar_width, by_level(look, percent.unwrap_or(0.0), yellow, red)));
+        spans.extend(bar(
+            percent.map(|percent| 100.0 * percent / most),
+            bar_width,
+            by_level(look, percent.unwrap_or(0.0), yellow, red),
+        ));
         spans.push(Span::raw(percent.map_or_else(|| "    -  ".to_owned(), |percent| format!(" {percent:3.0}%  "))));
     }
     if width >= 60 && row.memory.0 > 0 && row.promised > row.memory {

@@ -17,8 +17,8 @@ use daemon::VmRecord;
 use scheduler::balance::{Home, Homes};
 use scheduler::{ClientObservation, Mobility, Observation, Occupancy, RunState, VmObservation};
 use serde::Serialize;
-use std::collections::BTreeMap;
-use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
+use std::collections::{BTreeMap, BTreeSet};
+use topology::{Bytes, CpuId, CpuSet, Machine, NodeId, NodeSet};
 use vm::Manager;
 use vm::history::UnixSeconds;
 use vm::life::State;
@@ -50,7 +50,13 @@ pub(crate) struct NodeRow {
     pub(crate) node: NodeId,
     cpus: CpuSet,
     cpu_used: Option<f64>,
+    /// In percent of its hardware threads.
     cpu_used_percent: Option<f64>,
+    /// In percent of its cores, as the balancer counts.
+    load_percent: Option<f64>,
+    /// Hardware threads for each core, in the mean.
+    #[serde(skip)]
+    threads_per_core: f64,
     memory: Bytes,
     memory_free: Option<Bytes>,
     /// What VMs that keep to nodes, and starts, may come to have of it.
@@ -165,12 +171,18 @@ fn node_row(
     let part = |client: &ClientRow| 1.0 / client.home.as_ref().map_or(1, NodeSet::len) as f64;
     // The sum of none is a negative zero.
     let waited = at_home.iter().map(|client| Some(client.cpu_waited? * part(client))).sum::<Option<f64>>();
-    let used_percent = |used: f64| 100.0 * used / seen.cpus.len() as f64;
+    // A CPU that came later than the machine was read is a core of its own, as for the balancer.
+    let core = |cpu: CpuId| machine.thread(cpu).map(|thread| thread.core.0).ok_or(cpu.0);
+    let cores = seen.cpus.iter().map(core).collect::<BTreeSet<_>>().len();
+    let used = seen.cpu_used.filter(|_| !seen.cpus.is_empty());
+    let percent_of = |all: usize| used.map(|used| 100.0 * used / all as f64);
     NodeRow {
         node,
         cpus: seen.cpus.clone(),
         cpu_used: seen.cpu_used,
-        cpu_used_percent: seen.cpu_used.filter(|_| !seen.cpus.is_empty()).map(used_percent),
+        cpu_used_percent: percent_of(seen.cpus.len()),
+        load_percent: percent_of(cores),
+        threads_per_core: seen.cpus.len() as f64 / cores.max(1) as f64,
         memory: machine.node(node).map(|node| node.memory).unwrap_or_default(),
         memory_free: seen.memory_free,
         promised: promised.of(node).memory,
@@ -349,11 +361,24 @@ pub(crate) mod tests {
         assert_eq!((view.nodes[0].clients, view.nodes[1].clients), (1, 0));
         assert_eq!((&view.nodes[0].vms[..], view.nodes[1].vms.len()), (&["web".to_owned()][..], 0));
         assert_eq!(view.nodes[0].cpu_used_percent, Some(50.0)); // 1 of 2 CPUs
+        assert_eq!(view.nodes[0].load_percent, Some(50.0)); // which are 2 cores
         // Memory that is not there yet comes to its home: 300 + 112. What lies elsewhere is there.
         let promised = view.nodes.iter().map(|node| node.promised.mib()).collect::<Vec<_>>();
         assert_eq!(promised, [412, 100]);
         let text = text(&view, None);
         assert!(text.lines().any(|line| line.starts_with("web") && line.contains(" 75 ")), "{text}");
+    }
+
+    /// `top` had 51 % of a node of which `balance` said that it is loaded 101 %.
+    #[test]
+    fn the_load_of_a_node_is_in_percent_of_its_cores() {
+        let (_, observation) = seen("0-1");
+        let machine = topology::read::from_synthetic("numa:2(memory=1GiB) core:1 pu:2").unwrap();
+        let view = view("this host", &machine, &observation, &Remembered::default());
+        let node = &view.nodes[0];
+        assert_eq!((node.cpu_used_percent, node.load_percent), (Some(50.0), Some(100.0))); // 1 CPU, 1 core
+        let shown = text(&view, None);
+        assert!(shown.contains("Load") && shown.contains("100 %") && !shown.contains("%Used"), "{shown}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::columns::{COLUMNS, cut, fit};
 use super::{View, VmRow};
-use crate::cells::{bytes, figure};
+use crate::cells::{bytes, dash, figure};
 use crate::text::{Table, lines, table, table_of, wrapped};
 
 /// What stands below the tables.
@@ -25,14 +25,14 @@ pub(crate) fn text(view: &View, width: Option<usize>) -> String {
 }
 
 fn nodes(view: &View) -> Table {
-    let header = ["Node", "CPUs", "Used", "%Used", "Memory", "Free", "Promised", "Clients", "vCPUs", "Ready"];
+    let header = ["Node", "CPUs", "Used", "Load", "Memory", "Free", "Promised", "Clients", "vCPUs", "Ready"];
     let mut table = table(header, &[2, 3, 4, 5, 6, 7, 8, 9]);
     for row in &view.nodes {
         table.add_row([
             row.node.to_string(),
             row.cpus.to_string(),
             figure(row.cpu_used, 2),
-            figure(row.cpu_used_percent, 1),
+            row.load_percent.map_or_else(dash, |percent| format!("{percent:.0} %")),
             row.memory.to_string(),
             bytes(row.memory_free),
             row.promised.to_string(),

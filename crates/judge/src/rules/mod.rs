@@ -26,6 +26,7 @@ mod vcpu_cores;
 mod width;
 
 pub(crate) use distances::told;
+pub(crate) use latency::hold as hold_latency_sensitive;
 pub(crate) use other_threads::taken;
 
 use crate::finding::Finding;

@@ -29,10 +29,11 @@ pub struct Candidate {
     pub node: NodeId,
     /// Whether it is (part of) the client's home.
     pub is_home: bool,
-    /// Load of the node now, in percent of its cores.
+    /// Load of the node now, in percent of its cores. For a client that has no home: as its first
+    /// home counts it, with what idle vCPUs may do and with those that get theirs before it.
     pub load_percent: f64,
-    /// Load of the node with the client, in percent of its cores; `None` where the client's demand
-    /// is not known.
+    /// Load of the node with the client, in percent of its cores; `None` where the client has a
+    /// home and its demand is not known.
     pub load_with_percent: Option<f64>,
     /// Memory of the node that nobody holds or was promised.
     pub memory_available: Option<Bytes>,

@@ -87,6 +87,11 @@ impl Lack {
 
 /// Gives homes. Clients that lost theirs come first, then large ones.
 pub(super) fn settle(scene: &mut Scene<'_>, planned: &mut Vec<Planned>) {
+    settle_before(scene, planned, None);
+}
+
+/// As [`settle`], as far as the turn of a client: what is said of its first home was said then.
+pub(super) fn settle_before(scene: &mut Scene<'_>, planned: &mut Vec<Planned>, end: Option<usize>) {
     let mut homeless = Vec::new();
     for client in 0..scene.clients.len() {
         match need(scene, client) {
@@ -108,6 +113,9 @@ pub(super) fn settle(scene: &mut Scene<'_>, planned: &mut Vec<Planned>) {
     });
     let mut adopted = 0;
     for (client, kind, lack) in homeless {
+        if Some(client) == end {
+            return;
+        }
         let limit = scene.policy.adoptions_per_period;
         if kind == MoveKind::Adopt && (limit > 0 && adopted >= limit || !knows_enough(scene, client)) {
             continue;
@@ -305,13 +313,9 @@ fn lost_at(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
     let this = &scene.clients[client];
     let seconds = if scene.policy.payback_seconds > 0.0 { scene.policy.payback_seconds } else { WEIGHED_SECONDS };
     let threads: f64 = home.iter().map(|&node| scene.nodes[node].threads).sum::<f64>().max(1.0);
-    // Where memory cannot follow, locality moves would soon weigh the same again by what runs: a
-    // home by what may run would not last.
-    let measured = !this.memory_moves() && this.demand.is_some();
     let crowding = |&node: &usize| {
-        let place = &scene.nodes[node];
-        let (before, own) = if measured { (place.load, this.load) } else { (place.expected(this), this.expected) };
-        let part = place.threads / threads;
+        let (before, own) = counted(scene, client, node);
+        let part = scene.nodes[node].threads / threads;
         loss::crowding(scene, node, before + own * part) - loss::crowding(scene, node, before)
     };
     let steady = match all_local(scene, client) {
@@ -323,6 +327,22 @@ fn lost_at(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
     };
     let waits = -bandwidth::won(scene, &[(client, home)]);
     home.iter().map(crowding).sum::<f64>() + waits + steady + loss::transition(scene, client, home) / seconds
+}
+
+/// CPUs that a node counts with where a client gets its first home, without the client, and those
+/// of the client: what idle vCPUs may do counts too. Where memory cannot follow, locality moves
+/// would soon weigh the same again by what runs: a home by what may run would not last.
+pub(super) fn counted(scene: &Scene<'_>, client: usize, node: usize) -> (f64, f64) {
+    let (this, place) = (&scene.clients[client], &scene.nodes[node]);
+    let measured = !this.memory_moves() && this.demand.is_some();
+    if measured { (place.load, this.load) } else { (place.expected(this), this.expected) }
+}
+
+/// The load of a node in percent of its cores, as a first home counts it; with a part of the
+/// client.
+pub(super) fn percent(scene: &Scene<'_>, client: usize, node: usize, part: f64) -> f64 {
+    let (before, own) = counted(scene, client, node);
+    100.0 * (before + own * part) / scene.nodes[node].cores.max(1.0)
 }
 
 /// The fewest, nearest nodes that hold the client together: the search that places new VMs, beside
@@ -371,8 +391,11 @@ fn describe(scene: &Scene<'_>, client: usize, home: &[usize]) -> String {
     let this = &scene.clients[client];
     let here = Bytes(this.bytes_on(home));
     let all = Bytes(this.resident_bytes());
-    let load =
-        |&node: &usize| format!("node {}: {} % loaded", scene.nodes[node].id, decimal(scene.percent(node, 0.0), 0));
+    let threads: f64 = home.iter().map(|&node| scene.nodes[node].threads).sum::<f64>().max(1.0);
+    let load = |&node: &usize| {
+        let with = percent(scene, client, node, scene.nodes[node].threads / threads);
+        format!("node {}: {} % loaded with it", scene.nodes[node].id, decimal(with, 0))
+    };
     let loads = home.iter().map(load).collect::<Vec<_>>().join(", ");
     let whole = if home.len() > 1 { "; no single node holds it" } else { "" };
     let devices = loss::devices_words(scene, client);

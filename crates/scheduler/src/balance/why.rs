@@ -5,8 +5,8 @@ use super::explanation::{Candidate, ClientExplanation, Explanation, Refusal};
 use super::judge::{Full, Quick, Verdict};
 use super::scene::Scene;
 use super::{
-    BalancePolicy, BalanceState, Due, Home, MoveKind, bandwidth, bandwidth_moves, caches, fairness, home, judge, load,
-    locality, loss, record, remember, shape, siblings,
+    BalancePolicy, BalanceState, Due, Home, MoveKind, bandwidth, bandwidth_moves, caches, fairness, first_homes, home,
+    judge, load, locality, loss, record, remember, shape, siblings,
 };
 use crate::{ClientId, Observation, VmKey};
 use topology::{Bytes, Machine, NodeSet};
@@ -27,18 +27,23 @@ pub fn why(
     let scene = || Scene::new(machine, &unhurried, &state, observation, &synced);
     let (mut decisions, _) = super::decide(&mut scene(), Due::ALL);
     decisions.retain(|decision| decision.action.vm() == vm);
-    let mut scene = scene();
-    let clients: Vec<usize> = (0..scene.clients.len()).filter(|&client| scene.clients[client].vm.vm == *vm).collect();
+    let all = scene();
+    let clients: Vec<usize> = (0..all.clients.len()).filter(|&client| all.clients[client].vm.vm == *vm).collect();
     let home = |id: ClientId| homes.get(&(vm.clone(), id));
-    // All of them first: what is said of one is also about its distance to the others.
-    for &client in &clients {
-        let Some(home) = home(scene.clients[client].seen.id) else { continue };
-        let lives: Vec<usize> =
-            home.lives.iter().flat_map(NodeSet::iter).filter_map(|node| scene.index(node)).collect();
-        scene.rehome(client, lives, None);
-    }
-    let of = |client: usize| Some(explain(&scene, client, home(scene.clients[client].seen.id)?));
-    let clients: Vec<ClientExplanation> = clients.into_iter().filter_map(of).collect();
+    let of = |client: usize| {
+        // What gets its first home before it counts, as it does in the decision.
+        let mut scene = scene();
+        let mut before = Vec::new();
+        first_homes::settle_before(&mut scene, &mut before, Some(client));
+        // All of them first: what is said of one is also about its distance to the others.
+        for &own in clients.iter().filter(|own| **own == client || !before.iter().any(|one| one.client == **own)) {
+            let Some(home) = home(scene.clients[own].seen.id) else { continue };
+            let lives = home.lives.iter().flat_map(NodeSet::iter).filter_map(|node| scene.index(node)).collect();
+            scene.rehome(own, lives, None);
+        }
+        Some(explain(&scene, client, home(scene.clients[client].seen.id)?))
+    };
+    let clients: Vec<ClientExplanation> = clients.iter().filter_map(|&client| of(client)).collect();
     (!clients.is_empty()).then(|| Explanation { vm: vm.clone(), clients, decisions })
 }
 
@@ -110,13 +115,18 @@ fn candidate(scene: &Scene<'_>, client: usize, node: usize) -> Candidate {
     let part = this.resident_bytes();
     let distance = |extra: f64| (1.0 + extra) * 10.0;
     let more = if is_home { 0.0 } else { this.load };
+    // A first home is decided by what may run.
+    let percent = |with: bool| match (homeless, with) {
+        (true, with) => first_homes::percent(scene, client, node, if with { 1.0 } else { 0.0 }),
+        (false, with) => scene.percent(node, if with { more } else { 0.0 }),
+    };
     let before = scene.nodes[node].load - if alone { this.load } else { 0.0 };
     let crowding = loss::crowding(scene, node, before + this.load) - loss::crowding(scene, node, before);
     Candidate {
         node: scene.nodes[node].id,
         is_home,
-        load_percent: scene.percent(node, 0.0),
-        load_with_percent: this.demand.map(|_| scene.percent(node, more)),
+        load_percent: percent(false),
+        load_with_percent: (this.demand.is_some() || homeless).then(|| percent(true)),
         memory_available: scene.room.left(this, node).map(|left| Bytes(left.max(0).min(u64::MAX.into()) as u64)),
         memory_needed: Bytes(scene.room.needed(this, &[node])),
         local_percent: (part > 0).then(|| 100.0 * this.bytes_on(&[node]) as f64 / part as f64),

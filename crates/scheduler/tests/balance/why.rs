@@ -62,3 +62,23 @@ fn it_knows_why_nothing_moves_at_all() {
     let nobody = VmKey { name: "nobody".to_owned(), pid: 1, started: 1 };
     assert_eq!(why(&toy.machine, &toy.policy, &toy.state, &toy.observe(), &nobody), None);
 }
+
+/// `node 0: 72 % loaded` stood above a table that had 0 % for the same node.
+#[test]
+fn the_sentence_of_a_first_home_and_the_table_have_one_load() {
+    let mut toy = Toy::new("numa:2(memory=16GiB) core:8 pu:2");
+    for (name, wants) in [("a", 4.0), ("b", 3.0), ("c", 2.5), ("d", 0.0), ("e", 1.0)] {
+        toy.vm(name, 4, wants, None, &[]);
+    }
+    for name in ["a", "b", "c", "d", "e"] {
+        let why = toy.why(name);
+        let [decision] = &why.decisions[..] else { panic!("{name}: {:?}", why.decisions) };
+        let scheduler::Action::Bind { home, .. } = &decision.action else { panic!("{decision:?}") };
+        let node = home.first().expect("a node");
+        let candidate = why.clients[0].candidates.iter().find(|candidate| candidate.node == node).expect("a row");
+        let with = candidate.load_with_percent.expect("a figure");
+        let said = format!("node {node}: {} % loaded with it", scheduler::balance::decimal(with, 0));
+        assert!(decision.because.contains(&said), "{name}: {said} is not in: {}", decision.because);
+        assert!(candidate.load_percent <= with, "{candidate:?}");
+    }
+}

@@ -6,7 +6,7 @@
 
 use crate::args_vm::AdoptArguments;
 use crate::failure::bad_input;
-use crate::{backend, kept, life_words, output};
+use crate::{backend, kept, life_words, nearest, output};
 use anyhow::Context;
 use inventory::{Kept, Record};
 use libvirt::{Connection, DomainState, ListedDomain, adopted};
@@ -27,7 +27,11 @@ pub(super) fn run(arguments: &AdoptArguments) -> anyhow::Result<()> {
     let name = &arguments.name;
     let found = connection.find(name).map_err(failure)?.ok_or_else(|| {
         let virsh = connection.command_by_hand();
-        bad_input(format!("libvirt has no domain {name}: `{virsh} list --all` shows those that it has (--connect URI)"))
+        let domains = connection.domains().unwrap_or_default();
+        let nearest = nearest::sentence(name, domains.iter().map(|domain| domain.name.as_str()));
+        bad_input(format!(
+            "libvirt has no domain {name}: `{virsh} list --all` shows those that it has (--connect URI){nearest}"
+        ))
     })?;
     let uri = connection.effective_uri().map_err(failure)?;
     let by = DomainOf { uri: arguments.connect.clone().unwrap_or(uri), uuid: found.uuid.clone(), adopted: true };

@@ -1,8 +1,8 @@
 //! `homenode vm forget`: homenode keeps a domain of libvirt's no longer, and the domain stays as it
 //! is.
 //!
-//! **Rule.** Only the record goes: the undoing of `homenode vm adopt`. A VM that nobody else knows is
-//! not forgotten while it runs, since nobody could find it then; `homenode vm delete` ends it.
+//! **Rule.** Only the record goes: the undoing of `homenode vm adopt`. A VM that nobody else knows
+//! is not forgotten while it runs, since nobody could find it then; `homenode vm delete` ends it.
 //!
 //! **Example.** `vm adopt web`, `vm forget web`: the guest has seen neither.
 

@@ -1,6 +1,7 @@
 //! One test program: each further one would be linked with every crate below.
 
 mod check;
+mod check_distances;
 mod check_growth;
 mod check_proxmox;
 mod check_refused;

@@ -6,6 +6,9 @@ use crate::scene::{Scene, named};
 use crate::shaped::{Part, ShapedVm};
 use topology::{CpuSet, NodeSet};
 
+const TRADE: &str = "give them CPUs of the home. Its vCPUs have all of these, so that each disk request then stops one \
+    of them for a moment: better still is one core of the home for QEMU, with two vCPUs fewer";
+
 pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
     if !scene.is_bound() || scene.all_vcpus_cpus().is_empty() {
         return Vec::new();
@@ -105,7 +108,13 @@ fn away(scene: &Scene<'_>, threads: &[Thread]) -> Option<Finding> {
         between the nodes";
     let found = Finding::new("other_threads_away", Harm::Waits, sentence, because).seen(seen.join("; "));
     let found = found.at(scene.spots(those.iter().filter_map(|thread| thread.part)));
-    Some(found.cure("give them CPUs of the home", &[Aspect::OtherThreads]))
+    // Nothing is left beside the vCPUs: what it costs them is said before it is done.
+    let homes = scene.target.as_ref().ok()?.nodes.iter().fold(CpuSet::new(), |all, node| all.union(&node.cpus));
+    let advice = match homes.is_subset(&taken(scene.vm, &CpuSet::new())) {
+        true => TRADE,
+        false => "give them CPUs of the home",
+    };
+    Some(found.cure(advice, &[Aspect::OtherThreads]))
 }
 
 fn floating(scene: &Scene<'_>, threads: &[Thread]) -> Option<Finding> {

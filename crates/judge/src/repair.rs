@@ -41,7 +41,9 @@ pub(crate) fn of_change(change: &Change<'_>, running: &Running) -> Vec<Repair> {
                 action: Action::Bind { vm: vm.clone(), client: id, home, cpus, groups: Vec::new() },
             });
         }
-        let moves = running.seen.mobility == Mobility::Movable && change.moves_memory();
+        // What somebody interleaved stays.
+        let stays = running.seen.mobility != Mobility::Movable || !client.spread_nodes.is_empty();
+        let moves = !stays && change.moves_memory();
         for (&from, &at_most) in client.memory.iter().flatten().filter(|_| moves) {
             let to = nearest(change.machine(), from, &node.home).filter(|_| !node.home.contains(from));
             // What somebody bound elsewhere stays, as the balancer leaves it.

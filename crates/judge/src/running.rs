@@ -106,6 +106,7 @@ fn node(seen: &VmObservation, client: &ClientObservation, vcpus: CpuSet, home: O
         memory: client.memory_size.saturating_sub(client.far_memory()),
         binding: binding(client),
         own_binding: true,
+        spread: !client.spread_nodes.is_empty(),
         distances: distances.cloned().unwrap_or_default(),
         resident: client.near_memory().map(std::borrow::Cow::into_owned),
         home,
@@ -115,7 +116,11 @@ fn node(seen: &VmObservation, client: &ClientObservation, vcpus: CpuSet, home: O
 
 /// The policy that all ranges of a client's memory have; nodes of several are taken together.
 fn binding(client: &ClientObservation) -> Option<Binding> {
-    let chosen = || client.chosen_nodes.clone().map(|nodes| Binding { mode: "strict".to_owned(), nodes });
+    let of = |mode: &str, nodes: &NodeSet| Binding { mode: mode.to_owned(), nodes: nodes.clone() };
+    let chosen = || match &client.spread_nodes {
+        spread if !spread.is_empty() => Some(of("interleave", spread)),
+        _ => client.chosen_nodes.as_ref().map(|nodes| of("strict", nodes)),
+    };
     let Some(policies) = client.policies.as_ref().filter(|policies| !policies.is_empty()) else { return chosen() };
     let words = policies.first()?.policy.split([':', '=', ' ']).next()?;
     let mode = match words {

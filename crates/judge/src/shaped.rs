@@ -99,6 +99,8 @@ pub struct ShapedNode {
     pub binding: Option<Binding>,
     /// Whether [`ShapedNode::binding`] is its own, not that of the whole VM.
     pub own_binding: bool,
+    /// Of a VM that runs: somebody other than homenode interleaved its memory.
+    pub spread: bool,
     /// Distances to other virtual nodes, as they are written.
     pub distances: BTreeMap<u32, u32>,
     /// Where its resident memory lies; `None` where nobody knows, and for a definition.

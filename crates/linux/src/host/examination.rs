@@ -16,7 +16,7 @@ use scheduler::{
 };
 use std::collections::BTreeMap;
 use std::ops::Range;
-use topology::{Bytes, CpuSet, NodeId};
+use topology::{Bytes, CpuSet, Machine, NodeId};
 
 /// Page tables of a VM, in bytes: what the kernel walks to say where each of its pages is.
 pub(super) fn page_tables(root: &Root, pid: u32) -> u64 {
@@ -26,10 +26,22 @@ pub(super) fn page_tables(root: &Root, pid: u32) -> u64 {
 
 /// Fills in what a look in every period leaves out; policies of memory only where page tables may
 /// be walked.
-pub(super) fn complete(root: &Root, tracked: &Tracked, observed: &mut VmObservation, may_walk: bool) {
-    let vm = &tracked.vm;
+pub(super) fn complete(
+    root: &Root,
+    tracked: &mut Tracked,
+    observed: &mut VmObservation,
+    machine: &Machine,
+    may_walk: bool,
+) {
     // One file for all clients: the kernel walks the page tables for it.
-    let mappings = may_walk.then(|| mappings_in(root, vm.key.pid, &(0..u64::MAX)).ok().flatten()).flatten();
+    let pid = tracked.vm.key.pid;
+    let mappings = may_walk.then(|| mappings_in(root, pid, &(0..u64::MAX)).ok().flatten()).flatten();
+    tracked.choices.take(&tracked.vm, mappings.as_deref(), machine);
+    let vm = &tracked.vm;
+    for (client, shown) in vm.clients.iter().zip(&mut observed.clients) {
+        let choice = tracked.choices.of(vm, client);
+        (shown.chosen_nodes, shown.spread_nodes) = (choice.bound, choice.spread);
+    }
     let cpus: BTreeMap<u32, CpuSet> =
         vm.threads.vcpus.iter().filter_map(|vcpu| Some((vcpu.index, affinity(root, vm, vcpu.thread_id)?))).collect();
     for (client, shown) in vm.clients.iter().zip(&mut observed.clients) {
@@ -138,7 +150,7 @@ fn ranges<'a>(region: &Region, mappings: &'a [Mapping]) -> impl Iterator<Item = 
 }
 
 /// The policy of each, and what is resident there.
-fn policies_of(region: &Region, mappings: &[Mapping]) -> Vec<PolicyOfMemory> {
+pub(super) fn policies_of(region: &Region, mappings: &[Mapping]) -> Vec<PolicyOfMemory> {
     let policy = |(mapping, end): (&Mapping, u64)| {
         let range = mapping.start.max(region.addresses.start)..end.min(region.addresses.end);
         let resident: BTreeMap<NodeId, Bytes> =

@@ -4,6 +4,7 @@
 mod accounts;
 mod act;
 mod bind;
+mod choices;
 mod confine;
 mod estimate;
 mod examination;
@@ -352,11 +353,11 @@ impl Observe for LinuxHost {
 
     fn examine(&mut self) -> Result<Observation, ObserveError> {
         let mut observation = self.look(None, Depth::Whole)?;
-        let Self { options, finder, vms, shares, .. } = self;
+        let Self { options, machine, finder, vms, shares, .. } = self;
         let root = &options.root;
         let mut cut_short = BTreeMap::<u32, [Vec<VmKey>; 2]>::new();
         for shown in &mut observation.vms {
-            let Some(tracked) = vms.get(&shown.vm.pid) else { continue };
+            let Some(tracked) = vms.get_mut(&shown.vm.pid) else { continue };
             let share = finder.share_of(tracked);
             let has_left = shares.suffices(share, Work::Complete);
             let may_walk =
@@ -365,7 +366,7 @@ impl Observe for LinuxHost {
                 cut_short.entry(user).or_default()[usize::from(has_left)].push(shown.vm.clone());
             }
             if has_left {
-                shares.charge(share, || examination::complete(root, tracked, shown, may_walk));
+                shares.charge(share, || examination::complete(root, tracked, shown, machine, may_walk));
             }
         }
         let cut_short =
@@ -418,8 +419,14 @@ impl LinuxHost {
             let count = |client| meters.measure(&look, vm, client, strangers.contains(&vm.key.pid));
             vm.client(id).map_or_else(Measured::default, count)
         };
+        let mut walks = choices::Walks::new(newcomers_within.filter(|_| depth == Depth::Usual));
         let mut observe = |tracked: &mut Tracked| {
             let share = finder.share_of(tracked);
+            // A whole look reads policies when it completes.
+            if depth == Depth::Usual && tracked.choices.are_due(around.turn) && walks.may_walk() {
+                let may = share.is_none() || shares.may_walk(share, examination::page_tables(root, tracked.vm.key.pid));
+                shares.charge(share, || tracked.read_choices(root, machine, around.turn, may));
+            }
             if tracked.renewed_at != around.turn || !shares.suffices(share, Work::Observe) {
                 finder.leave_out(share);
                 return None;

@@ -104,6 +104,8 @@ pub struct VmClient {
     /// Nodes over which somebody spread its memory: homenode by their bandwidth, others by
     /// `policy=interleave`.
     pub spread_over: NodeSet,
+    /// Those of them that QEMU was told by `policy=interleave`.
+    pub interleaved_over: NodeSet,
     /// Where its memory is in QEMU's address space; why not, as a sentence, where that cannot be
     /// told.
     pub regions: Vec<Region>,

@@ -12,7 +12,7 @@
 //! for each vCPU: a node with room for it, or the fewest, nearest ones that have the cores
 //! together, whichever loses less; more nodes come later, when more of its vCPUs are busy
 //! ([`widen`](super::widen)). Only nodes that node affinity allows and that somebody bound its
-//! memory to are asked.
+//! memory to are asked; where somebody interleaved it, those nodes together are its home.
 //!
 //! **Properties.** A restart moves nothing. Memory that is all on one node is never halved, nor
 //! left for siblings. A client of which nobody knows where its memory is gets no first home, unless
@@ -77,8 +77,7 @@ impl Lack {
             }
             Self::NoCpu => "it has no CPU that it may use".to_owned(),
             Self::BesideChosen => {
-                let chosen = scene.chosen(client).map_or_else(String::new, ToString::to_string);
-                format!("somebody bound its memory to node {chosen}, and its vCPUs run on nodes {}", runs_on())
+                format!("{}, and its vCPUs run on nodes {}", scene.chosen_words(client), runs_on())
             }
             Self::Elsewhere => format!("its vCPUs run on nodes {}, where it may not live", runs_on()),
         }
@@ -161,7 +160,7 @@ fn need(scene: &Scene<'_>, client: usize) -> Need {
         return if waits { Need::Nothing } else { Need::Home(MoveKind::Evacuate, Lack::HomeLost) };
     }
     // Memory policies may be read after the client was bound.
-    let beside = this.seen.chosen_nodes.is_some() && this.home.iter().any(|&node| !scene.may_choose(client, node));
+    let beside = scene.chosen(client).is_some() && this.home.iter().any(|&node| !scene.may_choose(client, node));
     if this.known.bound.is_some() && beside && !waits {
         return Need::Home(MoveKind::Evacuate, Lack::BesideChosen);
     }
@@ -232,10 +231,12 @@ pub(super) fn calm(scene: &Scene<'_>, client: usize) -> bool {
     known.rebound_at.is_some_and(|moment| scene.at.0.saturating_sub(moment.0) > longest)
 }
 
-/// Whether a node has the cores and the memory for the whole client. Memory of which nobody knows
+/// Whether a node has the cores (hardware threads where the client prefers them) and the memory for
+/// the whole client. Memory of which nobody knows
 /// does not stand in the way of a first home: any is better than none.
 fn takes_whole(scene: &Scene<'_>, client: usize, node: usize) -> bool {
-    scene.clients[client].vcpus() <= scene.nodes[node].cores && has_room(scene, client, node)
+    let this = &scene.clients[client];
+    this.vcpus() <= scene.nodes[node].units(this) && has_room(scene, client, node)
 }
 
 fn has_room(scene: &Scene<'_>, client: usize, node: usize) -> bool {
@@ -276,8 +277,11 @@ pub(super) fn choose(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
 
 /// Homes that are compared: single nodes with a core for each vCPU; where none has, nodes with
 /// room, and the fewest, nearest ones that have the cores together. How many of its vCPUs are busy
-/// says which of these is better.
+/// says which of these is better. Of memory that somebody interleaved, all of those nodes.
 fn homes(scene: &Scene<'_>, client: usize) -> Vec<Vec<usize>> {
+    if let Some(home) = scene.spread_home(client) {
+        return vec![home];
+    }
     let single = |holds: &dyn Fn(usize) -> bool| -> Vec<Vec<usize>> {
         let nodes = (0..scene.nodes.len()).filter(|&node| holds(node)).collect();
         apart(scene, client, nodes).into_iter().map(|node| vec![node]).collect()
@@ -311,8 +315,8 @@ fn lost_at(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
     let crowding = |&node: &usize| {
         let place = &scene.nodes[node];
         let (before, own) = if measured { (place.load, this.load) } else { (place.expected(this), this.expected) };
-        let part = place.threads / threads;
-        loss::crowding(scene, node, before + own * part) - loss::crowding(scene, node, before)
+        let own = place.of(this, own * place.threads / threads);
+        loss::crowding(scene, node, before + own) - loss::crowding(scene, node, before)
     };
     let steady = match all_local(scene, client) {
         Some(_) => {
@@ -330,8 +334,8 @@ fn lost_at(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
 fn straddle(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
     let this = &scene.clients[client];
     let allowed: Vec<usize> = (0..scene.nodes.len()).filter(|&node| scene.may_choose(client, node)).collect();
-    let cores: f64 = allowed.iter().map(|&node| scene.nodes[node].cores).sum();
-    if allowed.len() < 2 || this.vcpus() > cores {
+    let units: f64 = allowed.iter().map(|&node| scene.nodes[node].units(this)).sum();
+    if allowed.len() < 2 || this.vcpus() > units {
         return (!allowed.is_empty()).then_some(allowed);
     }
     let own = |node: usize| i128::from(this.bytes_on(&[node]));
@@ -347,7 +351,7 @@ fn straddle(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
             memory: scene.nodes[node].size,
             free: available,
             available,
-            vcpus_held: scene.nodes[node].expected(this).ceil() as u32,
+            vcpus_held: scene.nodes[node].expected(this).cpus.ceil() as u32,
             always_busy: scene.nodes[node].always_busy as u32,
             bandwidth: bandwidth::of_node(scene, node).map(|(_, given)| given as u64),
             traffic_held: bandwidth::of_node(scene, node).map_or(0, |(drawn, _)| drawn as u64),
@@ -357,7 +361,7 @@ fn straddle(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
     };
     let distance = |from: usize, to: usize| ((1.0 + scene.extra(from, to)) * 10.0).round() as u32;
     let distances = allowed.iter().map(|&from| allowed.iter().map(|&to| distance(from, to)).collect()).collect();
-    let host = Host::of(String::new(), allowed.iter().map(host_node).collect(), distances, false);
+    let host = Host::of(String::new(), allowed.iter().map(host_node).collect(), distances, this.vm.prefer_ht);
     let memory = if scene.policy.memory_aware { this.memory_size.0 } else { 0 };
     let traffic = this.traffic.unwrap_or(0.0) as u64;
     let demand = Demand { vcpus: this.vcpus() as u32, memory, least_home: 1, traffic };
@@ -374,7 +378,11 @@ fn describe(scene: &Scene<'_>, client: usize, home: &[usize]) -> String {
     let load =
         |&node: &usize| format!("node {}: {} % loaded", scene.nodes[node].id, decimal(scene.percent(node, 0.0), 0));
     let loads = home.iter().map(load).collect::<Vec<_>>().join(", ");
-    let whole = if home.len() > 1 { "; no single node holds it" } else { "" };
+    let whole = match home {
+        [_] | [] => "",
+        _ if this.is_spread() => "; somebody interleaved its memory over these",
+        _ => "; no single node holds it",
+    };
     let devices = loss::devices_words(scene, client);
     match this.resident {
         Some(_) if all.0 == 0 => format!("{loads}, and it has no memory yet{whole}{devices}"),

@@ -60,6 +60,7 @@ impl ShapedVm {
                 .filter(known_cpus)
                 .map(|thread| (works_for(thread), cpus(thread)))
                 .collect(),
+            helpers: helpers(seen, cpus),
             allowed: allowed(machine, seen),
             running: Some(Running { seen: seen.clone(), believed: known.believed.get(&seen.vm).cloned() }),
             pins,
@@ -74,6 +75,20 @@ fn real_time(seen: &VmObservation, numbered: &[BTreeMap<u32, CpuSet>]) -> CpuSet
     let class = seen.limits.as_ref().and_then(|limits| limits.class);
     let vcpus = numbered.iter().flat_map(|vcpus| vcpus.keys().map(|&vcpu| CpuId(vcpu)));
     if class == Some(SchedulingClass::RealTime) { vcpus.collect() } else { CpuSet::new() }
+}
+
+/// Processes that work for a VM, each with the CPUs of one of its threads: those that differ are
+/// shown apart.
+fn helpers(seen: &VmObservation, cpus: impl Fn(&OtherThread) -> Option<CpuSet>) -> Vec<(String, Option<CpuSet>)> {
+    let is_one = |thread: &&OtherThread| thread.kind == OtherThreadKind::Helper && thread.cpus.is_some();
+    let mut all: Vec<(String, Option<CpuSet>)> = Vec::new();
+    for thread in seen.other_threads.iter().filter(is_one) {
+        let one = (thread.name.clone(), cpus(thread));
+        if !all.contains(&one) {
+            all.push(one);
+        }
+    }
+    all
 }
 
 /// CPUs that all vCPUs may use together.

@@ -53,6 +53,8 @@ pub struct ShapedVm {
     /// Threads of the kernel that move its packets (`vhost-*`): the virtual node that each works
     /// for, as an index, where that is known; and where it may run.
     pub vhost: Vec<(Option<usize>, Option<CpuSet>)>,
+    /// Processes that work for it beside QEMU (virtiofsd, swtpm), and where each may run.
+    pub helpers: Vec<(String, Option<CpuSet>)>,
     /// Nodes on which it may live (a cpuset, a node affinity); `None`: all.
     pub allowed: Option<NodeSet>,
     /// The system that its guest runs, where its definition says.

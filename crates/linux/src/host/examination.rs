@@ -1,6 +1,7 @@
 //! What is looked at only when somebody asks: every range of memory with its policy, each vCPU on
 //! its own, threads that run no vCPU, limits of the cgroup, and what could not be seen.
 
+use super::companions::shown;
 use super::tracked::Tracked;
 use crate::capabilities::{NEEDS_PTRACE, Rights};
 use crate::cgroup::{self, VmCgroup};
@@ -9,6 +10,7 @@ use crate::memory::{Mapping, mappings_in};
 use crate::proc_text::{stat_field, status_amount, status_field};
 use crate::root::Root;
 use crate::sys;
+use crate::vm::helpers::{self, Helper};
 use crate::vm::{Given, Region, RegionKind, RunningVm, ThreadKind, VmClient, vhost};
 use scheduler::{
     Backing, ClientObservation, Mobility, OtherThread, OtherThreadKind, PolicyOfMemory, SchedulingClass, Unseen, VmKey,
@@ -178,14 +180,7 @@ fn resident(root: &Root, vm: &RunningVm) -> Option<Bytes> {
 
 fn other_threads(root: &Root, vm: &RunningVm) -> Vec<OtherThread> {
     let thread = |(id, name, kind): &(u32, String, ThreadKind)| {
-        let kind = match kind {
-            ThreadKind::Main => OtherThreadKind::Main,
-            ThreadKind::Io => OtherThreadKind::Io,
-            ThreadKind::Vhost => OtherThreadKind::Vhost,
-            ThreadKind::Worker => OtherThreadKind::Worker,
-            // They work for the kernel, and move by nobody's choice.
-            ThreadKind::Kernel => return None,
-        };
+        let kind = shown(*kind)?;
         let client = vm.vhost_client.filter(|_| kind == OtherThreadKind::Vhost);
         Some(OtherThread { thread_id: *id, name: name.clone(), kind, client, cpus: affinity(root, vm, *id) })
     };
@@ -199,7 +194,25 @@ fn other_threads(root: &Root, vm: &RunningVm) -> Vec<OtherThread> {
         client: vm.vhost_client,
         cpus: if root.is_live() { sys::affinity(id).ok() } else { None },
     }));
+    threads.extend(of_helpers(root, vm));
     threads
+}
+
+/// Threads of processes that work for the VM.
+fn of_helpers(root: &Root, vm: &RunningVm) -> Vec<OtherThread> {
+    let helpers = helpers::of(root, vm.key.pid, vm.owner_uid);
+    let of = |helper: &Helper| {
+        let name = format!("{} (process {})", helper.name, helper.pid);
+        let thread = |id: u32| OtherThread {
+            thread_id: id,
+            name: name.clone(),
+            kind: OtherThreadKind::Helper,
+            client: None,
+            cpus: if root.is_live() { sys::affinity(id).ok() } else { None },
+        };
+        helper.threads(root).into_iter().map(thread).collect::<Vec<_>>()
+    };
+    helpers.iter().flat_map(of).collect()
 }
 
 fn limits(root: &Root, tracked: &Tracked) -> VmLimits {

@@ -5,11 +5,13 @@ mod accounts;
 mod act;
 mod bind;
 mod choices;
+mod companions;
 mod confine;
 mod estimate;
 mod examination;
 mod find;
 mod latency;
+mod manager;
 mod mobility;
 mod monitor;
 mod owners;
@@ -29,6 +31,7 @@ use crate::vm::RunningVm;
 use crate::{counters, sys};
 use act::Actor;
 use find::{Finder, Look};
+pub use manager::{AffinityManager, ChosenByDefinition, Managed};
 pub use mobility::part_of_a_node;
 use monitor::Visits;
 pub use monitor::{AskMonitor, Heard, Questions, Said};
@@ -44,12 +47,6 @@ use std::fmt;
 use std::time::Duration;
 use topology::{Bandwidths, Bytes, CpuId, CpuSet, Machine, NodeId, NodeSet};
 use tracked::{Around, Tracked};
-
-/// Lets vCPUs (by index) of a VM run on certain CPUs only through the program that manages the VM,
-/// so that what it says of the VM stays true. `None`: nobody manages it. Called in the balancer's
-/// loop: must not wait for long.
-pub type AffinityManager =
-    Box<dyn Fn(&RunningVm, &[u32], &CpuSet) -> Option<Result<(), Box<dyn std::error::Error>>> + Send>;
 
 /// What a program that looks again and again had best give [`HostOptions::newcomers_within`]: with
 /// the first estimate of their memory, and the look at a hundred VMs that are known, a look stays
@@ -475,6 +472,10 @@ impl Act for LinuxHost {
 
     fn give_back(&mut self, vm: &VmKey, client: ClientId, thread_id: u32, cpus: &CpuSet) -> Result<(), ActionError> {
         self.actor(vm)?.0.give_back(client, thread_id, cpus)
+    }
+
+    fn bind_others(&mut self, vm: &VmKey, threads: &BTreeMap<u32, CpuSet>) -> Result<Done, ActionError> {
+        self.actor(vm)?.0.bind_others(threads)
     }
 
     fn put_right(&mut self, vm: &VmKey) -> Result<Option<String>, ActionError> {

@@ -6,6 +6,7 @@
 
 mod config_files;
 mod examine;
+pub(crate) mod helpers;
 mod huge_pages;
 pub(crate) mod kvm;
 pub mod main_thread;

@@ -370,7 +370,7 @@ mod tests {
         let set = |cpus: &str| -> topology::CpuSet { cpus.parse().unwrap() };
         // The main thread and a worker share what the vCPUs may use, an I/O thread has a CPU of its own.
         let others = [(1, set("0-3")), (11, set("0-3")), (12, set("3"))];
-        balancer.host.others.insert(vm(1), others.clone().into());
+        balancer.host.others.insert(vm(1), others.into());
         for (home, cpus) in [("1", "2-3"), ("0", "0-1")] {
             let observation = balancer.host.observe().unwrap();
             balancer.act(bind(vm(1), home, cpus), &observation);

@@ -228,7 +228,7 @@ fn chosen_by(xml: &str, threads: Managed<'_>) -> Option<ChosenByDefinition> {
     let domain = stacks::domain::parse(xml, "its definition").ok()?;
     let (what, cpus) = match threads {
         Managed::Vcpus(_) => return None,
-        Managed::Emulator => ("its emulator threads".to_owned(), domain.emulator_pin.clone()?),
+        Managed::Emulator => ("its emulator threads".to_owned(), domain.emulator_pin?),
         Managed::Iothread(number) => (format!("iothread {number}"), domain.iothread_pins.get(&number).cloned()?),
     };
     Some(ChosenByDefinition { what, cpus })

@@ -3,6 +3,7 @@
  *   policy MODE NODES PROGRAM...        PROGRAM under this policy: bind, bind-static, preferred, preferred-many,
  *                                       interleave, weighted-interleave, local (set_mempolicy(2))
  *   policy MODE NODES file PATH BYTES   the policy of a file of shared memory, which is made (mbind(2))
+ *   policy serve PATH                   a process that names a socket on its command line, and a child: as virtiofsd
  *
  * NODES is a mask. Exit code 3: this kernel has no such policy. */
 #include <fcntl.h>
@@ -27,6 +28,11 @@ int main(int argc, char **argv)
     unsigned long nodes = argc > 2 ? strtoul(argv[2], NULL, 0) : 0;
     unsigned long *mask = nodes ? &nodes : NULL;
     int mode = -1;
+    if (argc == 3 && !strcmp(argv[1], "serve")) {
+        fork();
+        for (;;)
+            pause();
+    }
     for (unsigned i = 0; argc > 3 && i < sizeof modes / sizeof *modes; i++)
         if (!strcmp(argv[1], modes[i].name))
             mode = modes[i].mode;

@@ -100,12 +100,12 @@ pub(crate) fn of(root: &Root, pid: u32, owner_uid: Option<u32>) -> Vec<Helper> {
         }
     }
     // A parent's number may be higher than its child's.
-    loop {
-        let children: Vec<u32> =
-            processes.parents.iter().filter(|(_, parent)| found.contains(parent)).map(|(child, _)| *child).collect();
-        if !children.into_iter().fold(false, |any, child| found.insert(child) || any) {
-            break;
-        }
+    let mut before = 0;
+    while found.len() > before {
+        before = found.len();
+        let its = |(child, parent): (&u32, &u32)| found.contains(parent).then_some(*child);
+        let children: Vec<u32> = processes.parents.iter().filter_map(its).collect();
+        found.extend(children);
     }
     let name = |pid: u32| {
         read_text(&root.process(pid, "comm")).ok().map(|name| Helper { pid, name: name.trim_end().to_owned() })

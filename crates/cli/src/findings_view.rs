@@ -3,7 +3,9 @@
 use crate::text::{count, width, wrapped};
 use judge::{Finding, Repair, Severity};
 use scheduler::Action;
+use std::collections::BTreeMap;
 use std::fmt::Write;
+use topology::CpuSet;
 use topology::words::named;
 
 /// Places that are shown of each finding; `--json` has all.
@@ -127,8 +129,16 @@ fn planned(repair: &Repair) -> String {
         Repair::Act { action: Action::MoveMemory { from, to, at_most, .. } } => {
             format!("move up to {at_most} from node {from} to node {to}")
         }
+        Repair::BindOthers { threads, .. } => format!("bind {}", others(threads)),
         Repair::Confine { nodes: set, .. } => format!("write {set} to the cpuset.mems of its own cgroup"),
     }
+}
+
+/// `3 threads without a vCPU to CPUs 4-7`.
+fn others(threads: &BTreeMap<u32, CpuSet>) -> String {
+    let cpus = threads.values().fold(CpuSet::new(), |all, cpus| all.union(cpus));
+    let threads = count(threads.len(), "thread");
+    format!("{threads} without a vCPU to {}", named("CPU", &cpus))
 }
 
 /// What a repair did.
@@ -138,6 +148,7 @@ pub(crate) fn done(repair: &Repair) -> String {
             format!("bound to CPUs {cpus} of {}", named("node", home))
         }
         Repair::Act { action: Action::MoveMemory { from, to, .. } } => format!("memory: node {from} -> node {to}"),
+        Repair::BindOthers { threads, .. } => format!("bound: {}", others(threads)),
         Repair::Confine { nodes: set, .. } => format!("confined to the memory of {}", named("node", set)),
     }
 }

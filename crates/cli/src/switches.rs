@@ -7,6 +7,7 @@ use network::host::{self, MadeBy, Owner};
 use network::{Fabric, NetworkError, listed};
 use qemu::RuntimeDir;
 use std::path::PathBuf;
+use vm::backend::ReachedBy;
 use vm::spec::{InterfaceName, LibvirtNetworkName, Network, Outlet, SwitchName};
 use vm::{Launch, Tap};
 
@@ -35,11 +36,15 @@ pub(crate) fn sweep(directory: &RuntimeDir) {
     }
 }
 
-/// Plugs the VM's cards in, before it starts.
+/// Plugs the VM's cards in, before it starts or goes on: those of a QEMU that homenode starts.
+/// libvirt makes the devices of its domains itself, and would leave ours beside them.
 ///
 /// # Errors
 /// A switch, a bridge or a card is not there, or this user may have no tap device.
-pub(crate) fn plug(directory: &RuntimeDir, launch: &mut Launch) -> anyhow::Result<()> {
+pub(crate) fn plug(directory: &RuntimeDir, by: &ReachedBy, launch: &mut Launch) -> anyhow::Result<()> {
+    if *by != ReachedBy::Qemu {
+        return Ok(());
+    }
     let vm = launch.spec.name.clone();
     let mut fabric = None;
     for (index, network) in launch.spec.networks.iter().enumerate() {
@@ -111,4 +116,30 @@ fn bridge_of(network: &LibvirtNetworkName) -> anyhow::Result<InterfaceName> {
 /// The exit code that fits.
 pub(crate) fn failure(error: NetworkError) -> anyhow::Error {
     if error.is_input() { bad_input(error.to_string()) } else { error.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vm::VmSpec;
+    use vm::backend::DomainOf;
+
+    #[test]
+    fn libvirt_plugs_the_cards_of_its_domains_itself() {
+        let spec: VmSpec = toml::from_str(
+            "name = \"web\"\nvcpus = 1\nmemory = \"64 MiB\"\n[[network]]\nkind = \"bridge\"\nbridge = \"hn-none9\"\n",
+        )
+        .expect("a spec");
+        let temporary = tempfile::tempdir().expect("a directory");
+        let directory = RuntimeDir::at(temporary.path().join("run")).expect("a runtime directory");
+        let machine = topology::read::from_synthetic("numa:1(memory=1GiB) core:2 pu:1").expect("a machine");
+        let plan = scheduler::plan(&machine, &scheduler::Occupancy::default(), &spec).expect("a plan");
+        let launch = || Launch::new(spec.clone(), plan.clone());
+        let domain = DomainOf { uri: "qemu:///system".to_owned(), uuid: String::new(), adopted: false };
+        let mut of_libvirt = launch();
+        plug(&directory, &ReachedBy::Libvirt(domain), &mut of_libvirt).expect("nothing is plugged in");
+        assert!(of_libvirt.taps.is_empty());
+        let refused = plug(&directory, &ReachedBy::Qemu, &mut launch()).expect_err("there is no such bridge");
+        assert!(refused.to_string().contains("hn-none9"), "{refused:#}");
+    }
 }

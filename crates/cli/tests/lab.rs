@@ -127,6 +127,37 @@ fn other_users_claim_nothing_and_see_what_the_service_decided() {
     Lab { script: Some("crates/cli/tests/lab/users.sh"), programs, least_checks: 26, ..Lab::default() }.passes(test);
 }
 
+#[test]
+#[ignore = "takes long: make test-long and .ci/run run it"]
+fn what_somebody_chose_stays_and_all_threads_go_where_the_vcpus_go() {
+    let test = "what_somebody_chose_stays_and_all_threads_go_where_the_vcpus_go";
+    let directory = tempfile::tempdir().expect("a directory");
+    let Some(policy) = compiled(test, "policy", directory.path()) else { return };
+    let programs: &[&Path] = &[&policy];
+    Lab { script: Some("crates/cli/tests/lab/chosen.sh"), programs, least_checks: 30, ..Lab::default() }.passes(test);
+}
+
+#[test]
+#[ignore = "takes long: make test-long and .ci/run run it"]
+fn a_vm_that_prefers_hardware_threads_stays_on_its_core() {
+    let shape: &[&str] = &["--nodes", "2", "--threads-per-core", "2"];
+    let script = Some("crates/cli/tests/lab/prefer_ht.sh");
+    let lab = Lab { script, shape, least_checks: 6, ..Lab::default() };
+    lab.passes("a_vm_that_prefers_hardware_threads_stays_on_its_core");
+}
+
+/// A program of this directory's, without libraries.
+fn compiled(test: &str, name: &str, into: &Path) -> Option<PathBuf> {
+    let program = into.join(name);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab").join(name).with_extension("c");
+    let compiled = Command::new("gcc").args(["-static", "-O1", "-o"]).arg(&program).arg(source).status();
+    if !compiled.is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED {test}: gcc makes no static program: install gcc and libc6-dev");
+        return None;
+    }
+    Some(program)
+}
+
 /// What a small systemd needs: itself, its journal, and the units that others are ordered by.
 const SYSTEMD: [&str; 11] = [
     "/lib/systemd/systemd",
@@ -152,12 +183,7 @@ fn the_unit_keeps_vms_at_home_under_a_real_systemd() {
     if let Some(missing) = SYSTEMD.iter().find(|file| !Path::new(file).exists()) {
         return eprintln!("SKIPPED {test}: no {missing}: install systemd");
     }
-    let reach = directory.path().join("reach");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab/reach.c");
-    let compiled = Command::new("gcc").args(["-static", "-O1", "-o"]).arg(&reach).arg(source).status();
-    if !compiled.is_ok_and(|status| status.success()) {
-        return eprintln!("SKIPPED {test}: gcc makes no static program: install gcc and libc6-dev");
-    }
+    let Some(reach) = compiled(test, "reach", directory.path()) else { return };
     let mut programs = vec![as_user, reach];
     for name in ["systemctl", "journalctl", "systemd-sysusers"] {
         let Some(program) = program(test, name) else { return };

@@ -364,6 +364,27 @@ mod tests {
     }
 
     #[test]
+    fn threads_without_a_vcpu_go_along_and_get_back_what_they_had() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut balancer = balancer(ScriptedHost::two_nodes(&[vm(1)]), Mode::Act, directory.path());
+        let set = |cpus: &str| -> topology::CpuSet { cpus.parse().unwrap() };
+        // The main thread and a worker share what the vCPUs may use, an I/O thread has a CPU of its own.
+        let others = [(1, set("0-3")), (11, set("0-3")), (12, set("3"))];
+        balancer.host.others.insert(vm(1), others.into());
+        for (home, cpus) in [("1", "2-3"), ("0", "0-1")] {
+            let observation = balancer.host.observe().unwrap();
+            balancer.act(bind(vm(1), home, cpus), &observation);
+        }
+        // A worker that comes later has the CPUs of the thread that made it.
+        balancer.host.others.get_mut(&vm(1)).unwrap().insert(13, set("0-1"));
+        let now: Vec<String> = balancer.host.others[&vm(1)].values().map(ToString::to_string).collect();
+        assert_eq!(now, ["0-1", "0-1", "3", "0-1"]);
+        balancer.release().unwrap();
+        let now: Vec<String> = balancer.host.others[&vm(1)].values().map(ToString::to_string).collect();
+        assert_eq!(now, ["0-3", "0-3", "3", "0-3"]);
+    }
+
+    #[test]
     fn a_failure_is_counted_and_the_vm_keeps_what_it_had() {
         let directory = tempfile::tempdir().unwrap();
         let mut balancer = balancer(ScriptedHost::two_nodes(&[vm(1)]), Mode::Act, directory.path());

@@ -16,6 +16,7 @@ mod release;
 mod rules;
 mod run;
 mod saved;
+mod standing;
 mod telling;
 #[cfg(test)]
 mod testing;

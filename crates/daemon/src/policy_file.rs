@@ -55,6 +55,12 @@ pub struct VmRule {
     /// Whether it is drawn to the nodes of its devices. Default: as its spec says, else as
     /// `balance.near_device` does.
     pub near_device: Option<bool>,
+    /// Whether its vCPUs count against hardware threads, not cores. Default: as its spec says, else
+    /// against cores.
+    pub prefer_ht: Option<bool>,
+    /// Most vCPUs in a virtual node: for what `doctor` says of its size. Default: as its spec says,
+    /// else the cores of a machine node.
+    pub max_vcpus_per_node: Option<u32>,
 }
 
 /// A user.
@@ -172,12 +178,17 @@ impl VmRule {
             let valid = "expected `auto`, `together` or `apart`: a VM that runs keeps its virtual nodes";
             return Some(("placement", valid.into()));
         }
+        if self.max_vcpus_per_node == Some(0) {
+            return Some(("max_vcpus_per_node", "a node has at least 1 vCPU".into()));
+        }
         let says_more = self.node_affinity.is_some()
             || self.shares.is_some()
             || self.memory != MemoryRule::Follow
             || self.placement.is_some()
             || self.bandwidth.is_some()
-            || self.near_device.is_some();
+            || self.near_device.is_some()
+            || self.prefer_ht.is_some()
+            || self.max_vcpus_per_node.is_some();
         (self.opt_out && says_more)
             .then(|| ("opt_out", "a VM that is never moved has no other rule: keep one of the two".into()))
     }

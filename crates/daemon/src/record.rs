@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, NodeSet};
 
-/// Threads that run no vCPU and go along with a client (`vhost-*`), and the CPUs that each might
-/// use before.
+/// Threads that run no vCPU and may go along with a client, and the CPUs that each might use before.
 pub(crate) type Followers = BTreeMap<u32, CpuSet>;
 
 /// What a client's threads may use.
@@ -130,6 +129,7 @@ impl VmRecord {
 
     /// Remembers that a bind begins.
     pub(crate) fn begin(&mut self, client: ClientId, before: &Affinity, followers: &Followers, next: &Affinity) {
+        let main = self.vm.pid;
         let known = match self.clients.iter().position(|known| known.client == client) {
             Some(index) => &mut self.clients[index],
             None => {
@@ -150,7 +150,10 @@ impl VmRecord {
             }
         };
         (known.pending, known.pending_groups) = (Some(next.cpus.clone()), next.groups.clone());
+        // What came since has the CPUs of the thread that made it: those that this balancer gave.
+        let (ours, usual) = (known.got().all(), known.followers.get(&main).cloned());
         for (thread, before) in followers {
+            let before = usual.as_ref().filter(|_| *before == ours).unwrap_or(before);
             known.followers.entry(*thread).or_insert_with(|| before.clone());
         }
     }

@@ -7,7 +7,8 @@
 //! **Rule.** What is to be undone is known from the state and its journal (`saved`): CPUs before,
 //! CPUs set, CPUs being set. Threads that have one of these are given what they had before. A
 //! client with a thread that has anything else is somebody's choice. A thread that went along with
-//! the client (`vhost-*`) is judged by itself, and gets back what it had itself.
+//! the client (QEMU's main thread, `vhost-*`) is judged by itself, and gets back what it had itself;
+//! one that came since, what the main thread had.
 //!
 //! A look at the host may leave out a VM that runs, where there was no time for it or it could not
 //! be read. So looks go on until every VM of the record was seen or is known to have ended.
@@ -21,12 +22,12 @@
 //! be left alone, and the release would say so.
 
 use crate::balancer::runs;
-use crate::record::{Affinity, ClientRecord, seen};
+use crate::record::{ClientRecord, seen};
+use crate::standing::{Standing, online, same, sets_of, sets_of_vm, standing};
 use crate::{Balancer, DaemonError};
 use scheduler::balance::BalanceState;
 use scheduler::{Action, ActionError, ClientId, ClientObservation, Host, Observation, ObserveError, VmKey};
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 use topology::{CpuSet, NodeSet};
@@ -87,8 +88,9 @@ impl<H: Host> Balancer<H> {
         let mut records = std::mem::take(&mut self.saved.vms);
         for record in &mut records {
             let vm = record.vm.clone();
+            let together = sets_of_vm(record, &observation);
             record.clients.retain(|client| {
-                let released = self.release_client(&vm, client, &observation);
+                let released = self.release_client(&vm, client, &together, &observation);
                 let keep = match &released {
                     Some(Released::Failed { error: ActionError::Gone { .. }, .. }) => !self.host.has_ended(&vm),
                     released => matches!(released, Some(Released::Failed { .. })),
@@ -131,7 +133,13 @@ impl<H: Host> Balancer<H> {
         clients.filter(|&(vm, client)| legible(observation, vm, client).is_none()).count()
     }
 
-    fn release_client(&mut self, vm: &VmKey, record: &ClientRecord, observation: &Observation) -> Option<Released> {
+    fn release_client(
+        &mut self,
+        vm: &VmKey,
+        record: &ClientRecord,
+        together: &[CpuSet],
+        observation: &Observation,
+    ) -> Option<Released> {
         let (vm, client) = (vm.clone(), record.client);
         let Some(seen) = legible(observation, &vm, client) else {
             let reason = format!("it runs, and was not seen by the last {LOOKS_IN_VAIN} looks at this host");
@@ -145,7 +153,7 @@ impl<H: Host> Balancer<H> {
             }
             Standing::Ours => Some(self.release_vcpus(&vm, record)),
         };
-        match self.release_followers(&vm, record, observation) {
+        match self.release_followers(&vm, record, together, observation) {
             Ok(0) => of_vcpus,
             Ok(_) => of_vcpus.or(Some(Released::Undone { vm, client, to: record.before.clone(), because: None })),
             Err(error) => Some(Released::Failed { vm, client, error }),
@@ -174,6 +182,7 @@ impl<H: Host> Balancer<H> {
         &mut self,
         vm: &VmKey,
         record: &ClientRecord,
+        together: &[CpuSet],
         observation: &Observation,
     ) -> Result<usize, ActionError> {
         if record.followers.is_empty() {
@@ -181,10 +190,12 @@ impl<H: Host> Balancer<H> {
         }
         let now = self.host.followers(vm, record.client);
         let online = online(observation);
+        let usual = record.followers.get(&vm.pid);
         let mut given_back = 0;
-        for (&thread, before) in &record.followers {
-            let Some(cpus) = now.get(&thread).filter(|cpus| !same(cpus, before, &online)) else { continue };
-            if sets_of(record, before).iter().any(|set| same(cpus, set, &online)) {
+        for (&thread, cpus) in &now {
+            let Some(before) = record.followers.get(&thread).or(usual) else { continue };
+            let mut ours = sets_of(record, before).into_iter().chain(together.iter().cloned());
+            if !same(cpus, before, &online) && ours.any(|set| same(cpus, &set, &online)) {
                 self.host.give_back(vm, record.client, thread, before)?;
                 given_back += 1;
             }
@@ -196,78 +207,6 @@ impl<H: Host> Balancer<H> {
 /// What is seen of a client whose threads could be read.
 fn legible<'a>(observation: &'a Observation, vm: &VmKey, client: ClientId) -> Option<&'a ClientObservation> {
     seen(observation, vm, client).filter(|seen| !seen.cpus.is_empty())
-}
-
-/// Whose a client's affinity is now.
-enum Standing {
-    /// What it was before a balancer: it went away and came back, or the first bind never began.
-    AsBefore,
-    /// What a balancer set, in whole or in part.
-    Ours,
-    /// What somebody else set.
-    Foreign,
-}
-
-fn online(observation: &Observation) -> CpuSet {
-    observation.nodes.values().flat_map(|node| node.cpus.iter()).collect()
-}
-
-/// The kernel leaves out CPUs that are offline.
-fn same(one: &CpuSet, other: &CpuSet, online: &CpuSet) -> bool {
-    one.intersection(online) == other.intersection(online)
-}
-
-/// What a balancer set, or was setting, for threads that had `before`. Where a cpuset holds only a
-/// part of a home's CPUs the kernel leaves out the others.
-fn sets_of(record: &ClientRecord, before: &CpuSet) -> Vec<CpuSet> {
-    let set = [Some(&record.set), record.pending.as_ref()].into_iter().flatten();
-    let narrowed = |set: &CpuSet| [set.clone(), set.intersection(before)];
-    set.flat_map(narrowed).filter(|set| !set.is_empty()).collect()
-}
-
-/// What each vCPU may use, where that is known one by one.
-fn by_vcpu(seen: &ClientObservation) -> Option<BTreeMap<u32, CpuSet>> {
-    let of_groups = || {
-        let groups = seen.groups.iter().map(|seen| &seen.group);
-        groups.flat_map(|group| group.vcpus.iter().map(|&vcpu| (vcpu, group.cpus.clone()))).collect()
-    };
-    let known: BTreeMap<u32, CpuSet> = if seen.vcpu_cpus.is_empty() { of_groups() } else { seen.vcpu_cpus.clone() };
-    (known.len() == seen.vcpus as usize).then_some(known)
-}
-
-/// A balancer that is killed within a bind leaves some threads bound and others not: each thread is
-/// looked at, where they are known one by one.
-fn standing(record: &ClientRecord, seen: &ClientObservation, observation: &Observation) -> Standing {
-    let online = online(observation);
-    let same = |one: &CpuSet, other: &CpuSet| same(one, other, &online);
-    let (had, got, gets) = (record.had(), record.got(), record.gets());
-    if let Some(each) = by_vcpu(seen) {
-        let as_before = |(&vcpu, cpus): (&u32, &CpuSet)| same(cpus, had.of(vcpu));
-        let ours = |(&vcpu, cpus): (&u32, &CpuSet)| {
-            let before = had.of(vcpu);
-            let sets = [Some(&got), gets.as_ref()].into_iter().flatten().map(|set| set.of(vcpu));
-            let narrowed = sets.flat_map(|set| [set.clone(), set.intersection(before)]);
-            same(cpus, before) || narrowed.filter(|set| !set.is_empty()).any(|set| same(cpus, &set))
-        };
-        return match each.iter().all(as_before) {
-            true => Standing::AsBefore,
-            false if each.iter().all(ours) => Standing::Ours,
-            false => Standing::Foreign,
-        };
-    }
-    // Only the union is known. Within a bind it may be that of two of ours.
-    let before = had.all();
-    let all = [Some(got.all()), gets.as_ref().map(Affinity::all)].into_iter().flatten();
-    let sets: Vec<CpuSet> =
-        all.flat_map(|set| [set.intersection(&before), set]).filter(|set| !set.is_empty()).collect();
-    let ours = || sets.iter().chain([&before]);
-    let mixed = || ours().flat_map(|one| ours().map(move |other| one.union(other)));
-    match record.pending {
-        None if same(&seen.cpus, &before) => Standing::AsBefore,
-        None if sets.iter().any(|set| same(&seen.cpus, set)) => Standing::Ours,
-        Some(_) if mixed().any(|known| same(&seen.cpus, &known)) => Standing::Ours,
-        _ => Standing::Foreign,
-    }
 }
 
 #[cfg(test)]

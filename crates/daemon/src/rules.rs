@@ -69,6 +69,12 @@ fn restrict(seen: &mut VmObservation, rule: &VmRule, index: usize) {
     if let Some(near) = rule.near_device {
         (seen.near_device, seen.said.near_device) = (Some(near), by);
     }
+    if let Some(prefers) = rule.prefer_ht {
+        (seen.prefer_ht, seen.said.prefer_ht) = (prefers, by);
+    }
+    if let Some(most) = rule.max_vcpus_per_node {
+        (seen.max_vcpus_per_node, seen.said.max_vcpus_per_node) = (Some(most), by);
+    }
     if rule.memory == MemoryRule::Stay && seen.mobility == Mobility::Movable {
         let because = format!("its administrator wants its memory to stay (rule {} of the policy)", index + 1);
         seen.mobility = Mobility::MemoryFixed { because };
@@ -131,6 +137,7 @@ mod tests {
         let says = rule(|rule| {
             (rule.name, rule.placement, rule.near_device) = (Some("vm1".into()), Some(Spread::Auto), Some(false));
             rule.node_affinity = Some("1".parse().unwrap());
+            (rule.prefer_ht, rule.max_vcpus_per_node) = (Some(false), Some(2));
         });
         let mut observation = ScriptedHost::two_nodes(&[vm(1), vm(2)]).observe().unwrap();
         let machine = ScriptedHost::two_nodes(&[]).machine().clone();
@@ -139,6 +146,7 @@ mod tests {
             bandwidth: BandwidthNeed::Low,
             node_affinity: Some("0".parse().unwrap()),
             near_device: true,
+            prefer_ht: true,
             ..Stated::default()
         };
         observation.vms.iter_mut().for_each(|vm| vm.takes_over(&spec));
@@ -146,6 +154,9 @@ mod tests {
         let [first, second] = &observation.vms[..] else { panic!() };
         assert_eq!((first.placement, first.said.placement), (Spread::Auto, SaidBy::Rule(0)));
         assert_eq!((first.near_device, first.said.near_device), (Some(false), SaidBy::Rule(0)));
+        assert_eq!((first.prefer_ht, first.said.prefer_ht), (false, SaidBy::Rule(0)));
+        assert_eq!((first.max_vcpus_per_node, first.said.max_vcpus_per_node), (Some(2), SaidBy::Rule(0)));
+        assert_eq!((second.prefer_ht, second.said.prefer_ht), (true, SaidBy::Spec));
         // Of its traffic the rule says nothing.
         assert_eq!((first.bandwidth, first.said.bandwidth), (BandwidthNeed::Low, SaidBy::Spec));
         // Both name one node, and it is another: the administrator's counts.

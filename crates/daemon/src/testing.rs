@@ -41,6 +41,9 @@ pub(crate) struct ScriptedHost {
     now: Moment,
     bound: BTreeMap<(VmKey, u32), CpuSet>,
     vhosts: BTreeMap<VmKey, CpuSet>,
+    /// Threads of a VM's process that run no vCPU, by id: those that may use what its vCPUs may go
+    /// along with these.
+    pub(crate) others: BTreeMap<VmKey, BTreeMap<u32, CpuSet>>,
     /// The VMs that run now.
     pub(crate) vms: Vec<VmKey>,
     /// VMs that so many of the next looks leave out.
@@ -75,6 +78,7 @@ impl ScriptedHost {
             now: Moment(0),
             bound: BTreeMap::new(),
             vhosts: BTreeMap::new(),
+            others: BTreeMap::new(),
             vms: vms.to_vec(),
             left_out: BTreeMap::new(),
             refuses: false,
@@ -192,6 +196,11 @@ impl Act for ScriptedHost {
             });
         }
         if let Action::Bind { vm, cpus, home, groups, .. } = action {
+            let before = self.affinity_of(vm);
+            if !home.is_empty() {
+                let others = self.others.entry(vm.clone()).or_default();
+                others.values_mut().filter(|now| **now == before).for_each(|now| *now = cpus.clone());
+            }
             for vcpu in 0..2 {
                 let own = groups.iter().find(|group| group.vcpus.contains(&vcpu)).map_or(cpus, |group| &group.cpus);
                 self.bound.insert((vm.clone(), vcpu), own.clone());
@@ -206,12 +215,18 @@ impl Act for ScriptedHost {
     }
 
     fn followers(&mut self, vm: &VmKey, _client: ClientId) -> BTreeMap<u32, CpuSet> {
-        BTreeMap::from([(VHOST + vm.pid, self.vhost_of(vm))])
+        let others = self.others.get(vm).into_iter().flatten();
+        others.map(|(id, cpus)| (*id, cpus.clone())).chain([(VHOST + vm.pid, self.vhost_of(vm))]).collect()
     }
 
     fn give_back(&mut self, vm: &VmKey, _client: ClientId, thread_id: u32, cpus: &CpuSet) -> Result<(), ActionError> {
-        assert_eq!(thread_id, VHOST + vm.pid);
-        self.vhosts.insert(vm.clone(), cpus.clone());
+        match self.others.get_mut(vm).and_then(|others| others.get_mut(&thread_id)) {
+            Some(now) => *now = cpus.clone(),
+            None => {
+                assert_eq!(thread_id, VHOST + vm.pid);
+                self.vhosts.insert(vm.clone(), cpus.clone());
+            }
+        }
         self.step();
         Ok(())
     }

@@ -3,9 +3,9 @@
 
 use crate::finding::Aspect;
 use crate::scene::Scene;
-use crate::shaped::ShapedVm;
+use crate::shaped::{Running, ShapedVm};
 use crate::target::{Target, TargetNode};
-use scheduler::VcpuGroup;
+use scheduler::{OtherThread, OtherThreadKind, VcpuGroup};
 use std::collections::{BTreeMap, BTreeSet};
 use topology::{CpuId, CpuSet, Machine, NodeSet};
 use vm::qemu::GuestCpus;
@@ -119,9 +119,20 @@ impl<'a> Change<'a> {
         if self.has(&[Aspect::Siblings]) { pinned.in_pairs.as_ref() } else { pinned.right.as_ref() }
     }
 
-    /// CPUs of the home that are left to the threads that run no vCPU.
-    pub(crate) fn other_cpus(&self) -> CpuSet {
-        self.beside(&self.taken(&self.pins()))
+    /// Threads of a VM that runs which run no vCPU and get other CPUs, with these.
+    pub(crate) fn other_threads(&self, running: &Running) -> Vec<(u32, CpuSet)> {
+        let pins = self.pins();
+        let beside = || self.has(&[Aspect::OtherThreads]).then(|| self.beside(&self.taken(&pins)));
+        let of = |thread: &OtherThread| {
+            let cpus = match thread.kind {
+                OtherThreadKind::Main | OtherThreadKind::Worker => pins.emulator.clone(),
+                OtherThreadKind::Io => pins.iothreads.first().map(|(_, cpus)| cpus.clone()),
+                OtherThreadKind::Vhost | OtherThreadKind::Helper => beside(),
+            };
+            let moves = |cpus: &CpuSet| !thread.cpus.as_ref().is_some_and(|now| now.is_subset(cpus));
+            cpus.filter(moves).map(|cpus| (thread.thread_id, cpus))
+        };
+        running.seen.other_threads.iter().filter_map(of).collect()
     }
 
     /// CPUs to which one vCPU alone is bound afterwards.
@@ -133,8 +144,10 @@ impl<'a> Change<'a> {
 
     /// CPUs of the nodes where the vCPUs run, best on cores that none of them is bound to alone.
     fn beside(&self, taken: &CpuSet) -> CpuSet {
-        let vcpus = self.target.nodes.iter().fold(CpuSet::new(), |all, node| all.union(&node.cpus));
-        let nodes = self.scene.nodes_of(&vcpus);
+        let nodes = self.places().unwrap_or_else(|| {
+            let vcpus = self.target.nodes.iter().fold(CpuSet::new(), |all, node| all.union(&node.cpus));
+            self.scene.nodes_of(&vcpus)
+        });
         let home: CpuSet = self.scene.cpus.balanced.iter().filter(|&cpu| self.scene.is_on(cpu, &nodes)).collect();
         let others = home.difference(taken);
         let apart = self.scene.off_cores(&others, taken);
@@ -144,7 +157,7 @@ impl<'a> Change<'a> {
     /// Whether the CPUs of a thread without a vCPU are not of the home, or only such on whose cores
     /// vCPUs are bound alone, though there are others.
     fn must_move(&self, cpus: Option<&CpuSet>, taken: &CpuSet) -> bool {
-        let homes = self.homes();
+        let homes = self.places().unwrap_or_else(|| self.homes());
         let Some(cpus) = cpus else { return !self.scene.cpu_nodes.is_subset(&homes) };
         let usable = self.scene.cpus.used(cpus);
         let beyond = cpus.iter().any(|cpu| !self.scene.all.contains(cpu));
@@ -157,6 +170,13 @@ impl<'a> Change<'a> {
     pub fn absent(&self) -> Option<CpuSet> {
         let then = self.target.nodes.iter().fold(CpuSet::new(), |all, node| all.union(&node.absent));
         (self.has(&[Aspect::Shape, Aspect::Presence]) && then != self.vm().absent).then_some(then)
+    }
+
+    /// Nodes where the vCPUs stay, whatever home would be better; `None` where a cure moves them.
+    fn places(&self) -> Option<NodeSet> {
+        let moves = self.has(&[Aspect::Shape, Aspect::Home, Aspect::Pins]) || crate::rules::moves_vcpus(self.scene);
+        let runs_on = self.scene.nodes_of(&self.scene.all_vcpus_cpus());
+        (!moves && self.scene.is_bound() && !runs_on.is_empty()).then_some(runs_on)
     }
 
     /// All home nodes.

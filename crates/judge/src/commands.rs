@@ -3,7 +3,6 @@
 use crate::change::Change;
 use crate::finding::Aspect;
 use crate::shaped::{Running, ShapedVm};
-use scheduler::OtherThreadKind;
 use topology::CpuSet;
 use topology::words::quoted;
 use vm::Manager;
@@ -100,17 +99,8 @@ fn of_running(change: &Change<'_>, running: &Running) -> Vec<String> {
         lines.extend(pins.iothreads.iter().map(|(id, cpus)| format!("virsh iothreadpin {name} {id} {cpus} --live")));
         return lines;
     }
-    let all = || pins.iothreads.iter().map(|(_, cpus)| cpus);
-    let vhost = || change.has(&[Aspect::OtherThreads]).then(|| change.other_cpus());
-    for thread in &running.seen.other_threads {
-        let cpus = match thread.kind {
-            OtherThreadKind::Main | OtherThreadKind::Worker => pins.emulator.clone(),
-            OtherThreadKind::Io => all().next().cloned(),
-            OtherThreadKind::Vhost => vhost(),
-        };
-        let moves = |cpus: &CpuSet| !thread.cpus.as_ref().is_some_and(|now| now.is_subset(cpus));
-        lines.extend(cpus.filter(moves).map(|cpus| format!("taskset -cp {cpus} {}", thread.thread_id)));
-    }
+    let line = |(thread, cpus): (u32, CpuSet)| format!("taskset -cp {cpus} {thread}");
+    lines.extend(change.other_threads(running).into_iter().map(line));
     lines
 }
 

@@ -4,9 +4,9 @@ use crate::commands;
 use crate::shaped::Spot;
 use scheduler::{Action, VmKey};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use topology::NodeSet;
+use topology::{CpuSet, NodeSet};
 
 /// How much a finding matters. It follows from the [`Harm`]: the same fault has the same severity
 /// in a definition and in a VM that runs.
@@ -153,6 +153,13 @@ pub enum Repair {
         /// It.
         #[serde(flatten)]
         action: Action,
+    },
+    /// Let threads that run no vCPU use these CPUs.
+    BindOthers {
+        /// The VM.
+        vm: VmKey,
+        /// The CPUs of each, by thread.
+        threads: BTreeMap<u32, CpuSet>,
     },
     /// Write the `cpuset.mems` of the VM's own cgroup: confines it to these nodes and lets the
     /// kernel rebind its policy by position, which was computed beforehand to come out right.

@@ -17,7 +17,7 @@ use scheduler::{
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use topology::{Bytes, Machine, NodeId, NodeSet};
+use topology::{Bytes, CpuSet, Machine, NodeId, NodeSet};
 
 /// Memory away from home that nobody needs to hear of: a few pages are always somewhere.
 const NEGLIGIBLE: Bytes = Bytes::MIB;
@@ -47,7 +47,9 @@ pub(crate) fn of_change(change: &Change<'_>, running: &Running) -> Vec<Repair> {
                 repairs.push(Repair::Act { action: Action::Bind { vm: vm.clone(), client: id, home, cpus, groups } });
             }
         }
-        let moves = running.seen.mobility == Mobility::Movable && change.moves_memory();
+        // What somebody interleaved stays.
+        let stays = running.seen.mobility != Mobility::Movable || !client.spread_nodes.is_empty();
+        let moves = !stays && change.moves_memory();
         for (&from, &at_most) in client.memory.iter().flatten().filter(|_| moves) {
             let to = nearest(change.machine(), from, &node.home).filter(|_| !node.home.contains(from));
             // What somebody bound elsewhere stays, as the balancer leaves it.
@@ -56,6 +58,10 @@ pub(crate) fn of_change(change: &Change<'_>, running: &Running) -> Vec<Repair> {
             let action = Action::MoveMemory { vm: vm.clone(), client: id, from, to, at_most };
             repairs.push(Repair::Act { action });
         }
+    }
+    let threads: BTreeMap<u32, CpuSet> = change.other_threads(running).into_iter().collect();
+    if !threads.is_empty() {
+        repairs.push(Repair::BindOthers { vm: running.seen.vm.clone(), threads });
     }
     repairs
 }
@@ -167,6 +173,7 @@ fn carry_out<H: Host>(host: &mut H, seen: &Observation, wanted: &Wanted<'_>, tri
                     let action = with_groups(host.machine(), seen, action);
                     host.carry_out(&action)
                 }
+                Repair::BindOthers { vm, threads } => host.bind_others(vm, threads),
                 Repair::Confine { vm, nodes } => host.confine(vm, nodes),
             };
             match result {
@@ -189,7 +196,7 @@ impl Repair {
     pub fn vm(&self) -> &VmKey {
         match self {
             Self::Act { action } => action.vm(),
-            Self::Confine { vm, .. } => vm,
+            Self::BindOthers { vm, .. } | Self::Confine { vm, .. } => vm,
         }
     }
 
@@ -203,8 +210,9 @@ impl Repair {
     fn turn(&self) -> u32 {
         match self {
             Self::Act { action: Action::Bind { .. } } => 0,
-            Self::Act { .. } => 1,
-            Self::Confine { .. } => 2,
+            Self::BindOthers { .. } => 1,
+            Self::Act { .. } => 2,
+            Self::Confine { .. } => 3,
         }
     }
 }

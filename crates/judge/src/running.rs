@@ -60,6 +60,7 @@ impl ShapedVm {
                 .filter(known_cpus)
                 .map(|thread| (works_for(thread), cpus(thread)))
                 .collect(),
+            helpers: helpers(seen, cpus),
             allowed: allowed(machine, seen),
             running: Some(Running { seen: seen.clone(), believed: known.believed.get(&seen.vm).cloned() }),
             pins,
@@ -74,6 +75,20 @@ fn real_time(seen: &VmObservation, numbered: &[BTreeMap<u32, CpuSet>]) -> CpuSet
     let class = seen.limits.as_ref().and_then(|limits| limits.class);
     let vcpus = numbered.iter().flat_map(|vcpus| vcpus.keys().map(|&vcpu| CpuId(vcpu)));
     if class == Some(SchedulingClass::RealTime) { vcpus.collect() } else { CpuSet::new() }
+}
+
+/// Processes that work for a VM, each with the CPUs of one of its threads: those that differ are
+/// shown apart.
+fn helpers(seen: &VmObservation, cpus: impl Fn(&OtherThread) -> Option<CpuSet>) -> Vec<(String, Option<CpuSet>)> {
+    let is_one = |thread: &&OtherThread| thread.kind == OtherThreadKind::Helper && thread.cpus.is_some();
+    let mut all: Vec<(String, Option<CpuSet>)> = Vec::new();
+    for thread in seen.other_threads.iter().filter(is_one) {
+        let one = (thread.name.clone(), cpus(thread));
+        if !all.contains(&one) {
+            all.push(one);
+        }
+    }
+    all
 }
 
 /// CPUs that all vCPUs may use together.
@@ -106,6 +121,7 @@ fn node(seen: &VmObservation, client: &ClientObservation, vcpus: CpuSet, home: O
         memory: client.memory_size.saturating_sub(client.far_memory()),
         binding: binding(client),
         own_binding: true,
+        spread: !client.spread_nodes.is_empty(),
         distances: distances.cloned().unwrap_or_default(),
         resident: client.near_memory().map(std::borrow::Cow::into_owned),
         home,
@@ -115,7 +131,11 @@ fn node(seen: &VmObservation, client: &ClientObservation, vcpus: CpuSet, home: O
 
 /// The policy that all ranges of a client's memory have; nodes of several are taken together.
 fn binding(client: &ClientObservation) -> Option<Binding> {
-    let chosen = || client.chosen_nodes.clone().map(|nodes| Binding { mode: "strict".to_owned(), nodes });
+    let of = |mode: &str, nodes: &NodeSet| Binding { mode: mode.to_owned(), nodes: nodes.clone() };
+    let chosen = || match &client.spread_nodes {
+        spread if !spread.is_empty() => Some(of("interleave", spread)),
+        _ => client.chosen_nodes.as_ref().map(|nodes| of("strict", nodes)),
+    };
     let Some(policies) = client.policies.as_ref().filter(|policies| !policies.is_empty()) else { return chosen() };
     let words = policies.first()?.policy.split([':', '=', ' ']).next()?;
     let mode = match words {

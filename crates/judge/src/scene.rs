@@ -2,7 +2,7 @@
 
 use crate::finding::Cost;
 use crate::pinned::{Keeps, Pinned};
-use crate::shaped::{Part, Running, ShapedNode, ShapedVm, Spot};
+use crate::shaped::{Binding, Part, Running, ShapedNode, ShapedVm, Spot};
 use crate::target::{NoTarget, Target};
 use scheduler::{Observation, Occupancy, home};
 use std::borrow::Cow;
@@ -47,6 +47,8 @@ pub(crate) struct NodeView<'a> {
     /// Nodes that its memory lies on, where some is resident and known; else those that it is bound
     /// to.
     memory: Option<NodeSet>,
+    /// Whether somebody interleaved its memory over several nodes.
+    spread: bool,
 }
 
 impl<'a> NodeView<'a> {
@@ -65,7 +67,10 @@ impl<'a> NodeView<'a> {
             let bound = !vcpus.is_empty() && vcpus.iter().all(narrow);
             let resident = node.resident.as_ref().map(home::nodes_of_memory).filter(|nodes| !nodes.is_empty());
             let memory = resident.or_else(|| node.binding.as_ref().map(|binding| binding.nodes.clone()));
-            NodeView { node, runs_on: home::nodes_of(machine, &cpus), cpus, bound, memory }
+            // Of a VM that runs its host says whose choice it was.
+            let interleaved = |binding: &Binding| binding.mode == "interleave" && binding.nodes.len() > 1;
+            let spread = (vm.running.is_none() || node.spread) && node.binding.as_ref().is_some_and(interleaved);
+            NodeView { node, runs_on: home::nodes_of(machine, &cpus), cpus, bound, memory, spread }
         };
         vm.nodes.iter().map(view).collect()
     }
@@ -73,6 +78,11 @@ impl<'a> NodeView<'a> {
     /// Nodes that its memory lies on, or will.
     pub(crate) fn memory_nodes(&self) -> Option<&NodeSet> {
         self.memory.as_ref()
+    }
+
+    /// The nodes over which somebody interleaved its memory; `None` where nobody did.
+    pub(crate) fn spread_over(&self) -> Option<&NodeSet> {
+        self.bound_nodes().filter(|_| self.spread)
     }
 
     /// Nodes that its memory is bound to.

@@ -24,10 +24,16 @@ pub(crate) fn told_of_threads(machine: &Machine, vm: &ShapedVm) -> bool {
     vm.guest.threads > 1 && whole_sockets(machine, vm).threads > 1
 }
 
-/// Whether hardware threads count, not cores: the guest is told of threads, or somebody put each
-/// part of it on one node that holds it so.
+/// Whether it is sized by hardware threads: the guest is told of them, or somebody said so of a VM
+/// that runs (`prefer_ht`).
+pub(crate) fn prefers_threads(machine: &Machine, vm: &ShapedVm) -> bool {
+    vm.running.as_ref().is_some_and(|running| running.seen.prefer_ht) || told_of_threads(machine, vm)
+}
+
+/// Whether hardware threads count, not cores: it is sized by them, or somebody put each part of it
+/// on one node that holds it so.
 pub(crate) fn counts_threads(machine: &Machine, vm: &ShapedVm, views: &[NodeView<'_>]) -> bool {
-    told_of_threads(machine, vm)
+    prefers_threads(machine, vm)
         || (!views.is_empty() && views.iter().all(|view| view.bound && view.runs_on.len() == 1))
 }
 

@@ -53,6 +53,8 @@ pub struct ShapedVm {
     /// Threads of the kernel that move its packets (`vhost-*`): the virtual node that each works
     /// for, as an index, where that is known; and where it may run.
     pub vhost: Vec<(Option<usize>, Option<CpuSet>)>,
+    /// Processes that work for it beside QEMU (virtiofsd, swtpm), and where each may run.
+    pub helpers: Vec<(String, Option<CpuSet>)>,
     /// Nodes on which it may live (a cpuset, a node affinity); `None`: all.
     pub allowed: Option<NodeSet>,
     /// The system that its guest runs, where its definition says.
@@ -99,6 +101,8 @@ pub struct ShapedNode {
     pub binding: Option<Binding>,
     /// Whether [`ShapedNode::binding`] is its own, not that of the whole VM.
     pub own_binding: bool,
+    /// Of a VM that runs: somebody other than homenode interleaved its memory.
+    pub spread: bool,
     /// Distances to other virtual nodes, as they are written.
     pub distances: BTreeMap<u32, u32>,
     /// Where its resident memory lies; `None` where nobody knows, and for a definition.

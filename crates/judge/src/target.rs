@@ -86,7 +86,7 @@ pub(crate) fn target(
 ) -> Result<Target, NoTarget> {
     let spread = presence::spread(vm).map(|absent| ShapedVm { absent, ..vm.clone() });
     let vm = spread.as_ref().unwrap_or(vm);
-    let prefer_ht = shape::told_of_threads(machine, vm);
+    let prefer_ht = shape::prefers_threads(machine, vm);
     let largest = spec(vm, prefer_ht, None, allowed(machine, vm));
     // What is there decides; what may come only says how many virtual nodes are not too many.
     let ideal = plan(machine, occupancy, &largest.without_growth())?;
@@ -107,7 +107,7 @@ pub(crate) fn target(
         Some(_) => Some(views.iter().map(home_now).collect::<Result<_, _>>()?),
         None => kept_homes(machine, occupancy, vm, views),
     };
-    let (nodes, cramped) = match homes {
+    let (mut nodes, cramped) = match homes {
         Some(homes) => (homes.into_iter().zip(views).map(|(home, view)| at(machine, vm, view, home)).collect(), None),
         None => {
             let nodes = planned_homes(machine, occupancy, vm, views)?;
@@ -115,6 +115,9 @@ pub(crate) fn target(
             (nodes, cramped)
         }
     };
+    if vm.running.is_none() {
+        nodes.iter_mut().zip(views).for_each(|(node, view)| keep_spread(machine, vm, node, view));
+    }
     let distances = distances(machine, &nodes);
     let guest = shape::whole_sockets(machine, vm);
     let guest = guest_system::in_few_sockets(vm, guest).unwrap_or(guest);
@@ -125,12 +128,12 @@ pub(crate) fn target(
 fn anew(machine: &Machine, occupancy: &Occupancy, vm: &ShapedVm, fit: Fit, ideal: Plan) -> Result<Target, NoTarget> {
     let own = |fixed, prefer_ht| plan(machine, occupancy, &spec(vm, prefer_ht, fixed, allowed(machine, vm)));
     if fit == Fit::Scattered {
-        let plan = own(Some(fixed(vm)?), shape::told_of_threads(machine, vm))?;
+        let plan = own(Some(fixed(vm)?), shape::prefers_threads(machine, vm))?;
         let memory = vm.nodes.iter().map(|node| node.memory).collect();
         return Ok(reshaped(vm, &plan, memory));
     }
     // Cut anew it is sized at its largest, so that what is there has its memory beside it.
-    let sized = if vm.may_grow() { own(None, shape::told_of_threads(machine, vm))? } else { ideal };
+    let sized = if vm.may_grow() { own(None, shape::prefers_threads(machine, vm))? } else { ideal };
     // The guest is told of cores afterwards: siblings are worth no memory that lies elsewhere.
     let spills = sized.placement.clients.iter().any(|client| client.home.len() > 1);
     let plan = if spills { own(None, false)? } else { sized };
@@ -166,7 +169,10 @@ fn spec(vm: &ShapedVm, prefer_ht: bool, fixed: Option<Vec<FixedNode>>, affinity:
         None => whole_mib(vm.most_memory()),
     };
     let max_memory = (most > memory).then_some(most);
-    let policy = Policy { prefer_ht, node_affinity: affinity, virtual_nodes: fixed, ..Policy::default() };
+    let said = vm.running.as_ref().and_then(|running| running.seen.max_vcpus_per_node);
+    let max_vcpus_per_node = said.filter(|_| fixed.is_none());
+    let policy =
+        Policy { prefer_ht, max_vcpus_per_node, node_affinity: affinity, virtual_nodes: fixed, ..Policy::default() };
     let max_vcpus = (!vm.absent.is_empty()).then_some(vm.vcpus);
     Shape { name: vm.name.clone(), vcpus, max_vcpus, memory, max_memory, policy, ..Shape::default() }
 }
@@ -302,7 +308,7 @@ fn kept_homes(machine: &Machine, occupancy: &Occupancy, vm: &ShapedVm, views: &[
         vm.allowed.as_ref().is_none_or(|allowed| allowed.contains(node)).then_some(node)
     };
     let homes: Vec<NodeId> = views.iter().map(hint).collect::<Option<_>>()?;
-    let prefer_ht = shape::told_of_threads(machine, vm);
+    let prefer_ht = shape::prefers_threads(machine, vm);
     let mut held = BTreeMap::<NodeId, (u64, Bytes, u32)>::new();
     for (&home, view) in homes.iter().zip(views) {
         let (vcpus, memory, count) = held.entry(home).or_default();
@@ -317,6 +323,15 @@ fn kept_homes(machine: &Machine, occupancy: &Occupancy, vm: &ShapedVm, views: &[
         node.memory.saturating_sub(occupancy.of(home).memory) >= memory && units as u64 >= vcpus
     };
     held.iter().all(holds).then(|| homes.into_iter().map(|home| [home].into_iter().collect()).collect())
+}
+
+/// Memory that somebody interleaved over several nodes stays there: these are its home.
+fn keep_spread(machine: &Machine, vm: &ShapedVm, node: &mut TargetNode, view: &NodeView<'_>) {
+    let Some(spread) = view.spread_over() else { return };
+    let may = vm.allowed.as_ref().is_none_or(|allowed| spread.is_subset(allowed));
+    if may && spread.is_subset(&machine.node_ids()) && !cpus_of(machine, spread).is_empty() {
+        *node = at(machine, vm, view, spread.clone());
+    }
 }
 
 /// Usable CPUs of nodes.
@@ -346,7 +361,7 @@ fn planned_homes(
     views: &[NodeView<'_>],
 ) -> Result<Vec<TargetNode>, NoTarget> {
     let fixed = fixed(vm)?;
-    let prefer_ht = shape::told_of_threads(machine, vm);
+    let prefer_ht = shape::prefers_threads(machine, vm);
     let on = |nodes: Option<NodeSet>| spec(vm, prefer_ht, Some(fixed.clone()), nodes);
     let narrow = |plan: &Plan| plan.placement.clients.iter().all(|client| client.home.len() == 1);
     // A home for what may come, where that is one node; else for what is there.

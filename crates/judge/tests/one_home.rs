@@ -202,7 +202,7 @@ fn binds<'a>(actions: impl IntoIterator<Item = &'a Action>) -> Bound {
 fn repairs(finding: &Finding) -> impl Iterator<Item = &Action> {
     finding.cure.repairs.iter().filter_map(|repair| match repair {
         Repair::Act { action } => Some(action),
-        Repair::Confine { .. } => None,
+        Repair::BindOthers { .. } | Repair::Confine { .. } => None,
     })
 }
 
@@ -259,7 +259,7 @@ properties::properties! {
         prop_assert_eq!(&mending.worse, &None, "{:#?}", mending.tried.iter().map(|t| (&t.repair, &t.done, &t.error, &t.skipped)).collect::<Vec<_>>());
         let mended = binds(mending.tried.iter().flat_map(|tried| match &tried.repair {
             Repair::Act { action } => Some(action),
-            Repair::Confine { .. } => None,
+            Repair::BindOthers { .. } | Repair::Confine { .. } => None,
         }));
         let after = look(&mut host);
         let again = decided(&host, &after);

@@ -129,7 +129,9 @@ fn started(vm: &ShapedVm, machine: &Machine) -> Observation {
         let absent = node.memory.saturating_sub(resident.values().copied().sum());
         let policy =
             PolicyOfMemory { policy: words, nodes, backing: Backing::Anonymous, resident: resident.clone(), absent };
+        let spread = node.binding.as_ref().filter(|binding| binding.mode == "interleave");
         ClientObservation {
+            spread_nodes: spread.map(|binding| binding.nodes.clone()).unwrap_or_default(),
             id: ClientId(id as u32),
             virtual_node: vm.vnuma.then_some(node.id),
             vcpus: vcpu_cpus.len() as u32,

@@ -7,7 +7,7 @@
 
 use crate::local::{LocalLibvirt, NotItsProcess};
 use crate::{Connection, LibvirtError};
-use linux::host::AffinityManager;
+use linux::host::{AffinityManager, ChosenByDefinition, Managed};
 use linux::vm::RunningVm;
 use scheduler::VmKey;
 use std::collections::BTreeMap;
@@ -26,12 +26,16 @@ pub fn affinity_manager() -> AffinityManager {
 /// As [`affinity_manager`], with these libvirts and this time for one client.
 pub fn affinity_manager_of(libvirts: Vec<LocalLibvirt>, limit: Duration) -> AffinityManager {
     let silent = Mutex::new(BTreeMap::<String, Instant>::new());
-    Box::new(move |vm, vcpus, cpus| {
+    Box::new(move |vm, threads, cpus| {
         if !vm.origin.manager.is_libvirt() {
             return None;
         }
         let mut silent = silent.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(bind(&libvirts, vm, vcpus, cpus, limit, &mut silent).map_err(Into::into))
+        Some(match bind(&libvirts, vm, threads, cpus, limit, &mut silent) {
+            Ok(None) => Ok(()),
+            Ok(Some(chosen)) => Err(chosen.into()),
+            Err(why) => Err(why.into()),
+        })
     })
 }
 
@@ -60,15 +64,16 @@ fn sentence(reasons: &[NotItsProcess]) -> String {
     reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Through the libvirt that has the VM; one that gives no answer is noted in `silent`.
+/// Through the libvirt that has the VM; one that gives no answer is noted in `silent`. What the
+/// definition says of threads that run no vCPU stays, and is what comes back.
 fn bind(
     libvirts: &[LocalLibvirt],
     vm: &RunningVm,
-    vcpus: &[u32],
+    threads: Managed<'_>,
     cpus: &CpuSet,
     limit: Duration,
     silent: &mut BTreeMap<String, Instant>,
-) -> Result<(), NotBound> {
+) -> Result<Option<ChosenByDefinition>, NotBound> {
     let libvirt = libvirt_of(libvirts, vm)?;
     let uuid = uuid_of(vm).ok_or(NotBound::Unnamed)?;
     let uri = || libvirt.uri.clone();
@@ -90,7 +95,10 @@ fn bind(
         return Err(NotBound::OtherDomain { uri: uri(), other: excerpt(&answer) });
     }
     let rest = connection.with_limit(limit.saturating_sub(begun.elapsed()));
-    pin(&rest, uuid, vcpus, cpus).map_err(failed)
+    match threads {
+        Managed::Vcpus(vcpus) => pin(&rest, uuid, vcpus, cpus).map(|()| None).map_err(failed),
+        others => pin_others(&rest, uuid, others, cpus).map_err(failed),
+    }
 }
 
 /// The libvirt whose file holds the VM's process.
@@ -179,6 +187,53 @@ fn pin(libvirt: &Connection, uuid: &str, vcpus: &[u32], cpus: &CpuSet) -> Result
     libvirt.ask_all(&commands)?.into_iter().try_for_each(|answer| answer.map(drop))
 }
 
+/// Threads that run no vCPU, unless the definition has a pin of its own for them. Of a domain
+/// without one (`transient`) the live pins are all that is known, and may be ours.
+fn pin_others(
+    libvirt: &Connection,
+    uuid: &str,
+    threads: Managed<'_>,
+    cpus: &CpuSet,
+) -> Result<Option<ChosenByDefinition>, LibvirtError> {
+    let asks = [vec!["dominfo", "--domain", uuid], vec!["dumpxml", "--domain", uuid, "--inactive"]];
+    let asks: Vec<Vec<String>> = asks.map(|words| words.into_iter().map(str::to_owned).collect()).to_vec();
+    let mut answers = libvirt.ask_all(&asks)?.into_iter();
+    let (about, definition) = (answers.next().transpose()?, answers.next().transpose()?);
+    let is_kept = about.is_some_and(|about| is_persistent(&about));
+    let chosen = definition.filter(|_| is_kept).and_then(|xml| chosen_by(&xml, threads));
+    if chosen.is_some() {
+        return Ok(chosen);
+    }
+    let cpus = cpus.to_string();
+    let command = match threads {
+        Managed::Iothread(number) => {
+            let number = number.to_string();
+            ["iothreadpin", "--domain", uuid, "--iothread", &number, "--cpulist", &cpus, "--live"]
+                .map(str::to_owned)
+                .to_vec()
+        }
+        _ => ["emulatorpin", "--domain", uuid, "--cpulist", &cpus, "--live"].map(str::to_owned).to_vec(),
+    };
+    libvirt.ask_all(&[command])?.into_iter().try_for_each(|answer| answer.map(drop))?;
+    Ok(None)
+}
+
+/// `Persistent:     yes`.
+fn is_persistent(about: &str) -> bool {
+    about.lines().filter_map(|line| line.strip_prefix("Persistent:")).any(|said| said.trim() == "yes")
+}
+
+/// The pin that a definition has for these threads.
+fn chosen_by(xml: &str, threads: Managed<'_>) -> Option<ChosenByDefinition> {
+    let domain = stacks::domain::parse(xml, "its definition").ok()?;
+    let (what, cpus) = match threads {
+        Managed::Vcpus(_) => return None,
+        Managed::Emulator => ("its emulator threads".to_owned(), domain.emulator_pin?),
+        Managed::Iothread(number) => (format!("iothread {number}"), domain.iothread_pins.get(&number).cloned()?),
+    };
+    Some(ChosenByDefinition { what, cpus })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,6 +243,19 @@ mod tests {
         let pins = parse_pins(" 0      0,2-3\n 1      6-7\n\n");
         assert_eq!(pins, BTreeMap::from([(0, "0,2-3".parse().unwrap()), (1, "6-7".parse().unwrap())]));
         assert!(parse_pins(" VCPU   CPU Affinity\n----------------------\n").is_empty());
+    }
+
+    #[test]
+    fn what_a_definition_pins_by_itself_stays() {
+        let xml = "<domain type='kvm'><name>a</name><memory>4096</memory><vcpu>2</vcpu><iothreads>2</iothreads>\
+            <cputune><emulatorpin cpuset='7'/><iothreadpin iothread='2' cpuset='6'/></cputune>\
+            <os><type>hvm</type></os></domain>";
+        let said = |threads| chosen_by(xml, threads).map(|chosen| chosen.to_string());
+        let emulator = "its emulator threads may use CPUs 7: its definition says so, and they stay there";
+        assert_eq!(said(Managed::Emulator).as_deref(), Some(emulator));
+        assert_eq!(chosen_by(xml, Managed::Iothread(2)).map(|chosen| chosen.cpus), "6".parse().ok());
+        assert_eq!((said(Managed::Iothread(1)), said(Managed::Vcpus(&[0]))), (None, None));
+        assert!(is_persistent("Name: a\nPersistent:     yes\n") && !is_persistent("Persistent:     no\n"));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use crate::affinity::{PATIENCE, asked, start, uuid};
 use crate::libvirtd::Libvirtd;
 use libvirt::LocalLibvirt;
-use linux::host::AffinityManager;
+use linux::host::{AffinityManager, Managed};
 use linux::sys::effective_user_id;
 use linux::vm::RunningVm;
 use linux::{Root, process};
@@ -93,7 +93,10 @@ fn claimant(name: &str, pid: u32) -> RunningVm {
 }
 
 fn refused(manager: &AffinityManager, vm: &RunningVm, cpus: &CpuSet) -> String {
-    manager(vm, &[0, 1], cpus).expect("it says that it is libvirt's").expect_err("it is not").to_string()
+    manager(vm, Managed::Vcpus(&[0, 1]), cpus)
+        .expect("it says that it is libvirt's")
+        .expect_err("it is not")
+        .to_string()
 }
 
 #[test]
@@ -146,7 +149,7 @@ fn another_users_process_moves_nobodys_domain() {
     assert!(libvirt::pins_of(&asked(&libvirtd), [&taken_over]).is_empty());
     assert_eq!(affinity(), all);
     // The victim itself is bound.
-    manager(&victim, &[0, 1], &one).expect("it is libvirt's").expect("libvirt binds it");
+    manager(&victim, Managed::Vcpus(&[0, 1]), &one).expect("it is libvirt's").expect("libvirt binds it");
     assert_eq!(affinity(), [one.clone(), one]);
 }
 

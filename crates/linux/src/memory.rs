@@ -43,9 +43,18 @@ pub(crate) fn mappings_in(root: &Root, pid: u32, addresses: &Range<u64>) -> Resu
 }
 
 fn parse_mapping(line: &str) -> Option<Mapping> {
-    let mut words = line.split_whitespace();
+    let mut words = line.split_whitespace().peekable();
     let start = u64::from_str_radix(words.next()?, 16).ok()?;
-    let policy = words.next()?.to_owned();
+    let mut policy = words.next()?.to_owned();
+    // Two policies have names of two words (mm/mempolicy.c, `policy_modes`).
+    let second = match policy.as_str() {
+        "prefer" => "(many)",
+        "weighted" => "interleave",
+        _ => "",
+    };
+    if let Some(word) = words.next_if(|word| !second.is_empty() && word.starts_with(second)) {
+        policy = format!("{policy} {word}");
+    }
     let mut mapping = Mapping { start, policy, pages: BTreeMap::new(), page_size: Bytes::from_kib(4) };
     for (name, value) in words.filter_map(|word| word.split_once('=')) {
         let Ok(number) = value.parse::<u64>() else { continue };
@@ -88,6 +97,16 @@ mod tests {
         assert_eq!((mapping.start, mapping.policy.as_str()), (0x7fbc_bbe0_0000, "bind:0-1"));
         assert_eq!(mapping.pages, BTreeMap::from([(NodeId(0), 512), (NodeId(1), 256)]));
         assert_eq!(mapping.page_size, Bytes::from_mib(2));
+    }
+
+    #[test]
+    fn policies_of_two_words_are_one() {
+        let policy = |words: &str| parse_mapping(&format!("7f00 {words} anon=3 N1=3 kernelpagesize_kB=4")).unwrap();
+        let many = policy("prefer (many):0-1");
+        assert_eq!((many.policy.as_str(), many.pages[&NodeId(1)]), ("prefer (many):0-1", 3));
+        assert_eq!(policy("weighted interleave:0,2").policy, "weighted interleave:0,2");
+        assert_eq!(policy("weighted interleave=static:0,2").policy, "weighted interleave=static:0,2");
+        assert_eq!(policy("prefer:0").policy, "prefer:0");
     }
 
     #[test]

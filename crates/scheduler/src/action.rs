@@ -163,8 +163,9 @@ pub trait Act {
     /// It could not, and nothing is half-done.
     fn carry_out(&mut self, action: &Action) -> Result<Done, ActionError>;
 
-    /// Threads that run no vCPU and go along with a bind of this client (`vhost-*`), each with the
-    /// CPUs that it may use now. A host that knows of none has none.
+    /// Threads that run no vCPU and may go along with a bind of this client (QEMU's own, `vhost-*`,
+    /// those of processes that work for the VM), each with the CPUs that it may use now. A host that
+    /// knows of none has none.
     fn followers(&mut self, _vm: &VmKey, _client: ClientId) -> BTreeMap<u32, CpuSet> {
         BTreeMap::new()
     }
@@ -177,6 +178,16 @@ pub trait Act {
     fn give_back(&mut self, vm: &VmKey, _client: ClientId, thread_id: u32, cpus: &CpuSet) -> Result<(), ActionError> {
         let (vm, operation) = (vm.name.clone(), format!("give thread {thread_id} back CPUs {cpus}"));
         Err(ActionError::Failed { vm, operation, reason: "no such thread goes along with it".to_owned() })
+    }
+
+    /// Lets threads of a VM that run no vCPU, by id, use these CPUs: of those that may go along. One
+    /// that is there already, or has ended, is left as it is.
+    ///
+    /// # Errors
+    /// Some could not be bound: which, and why.
+    fn bind_others(&mut self, vm: &VmKey, _threads: &BTreeMap<u32, CpuSet>) -> Result<Done, ActionError> {
+        let (vm, operation) = (vm.name.clone(), "bind its other threads".to_owned());
+        Err(ActionError::Failed { vm, operation, reason: "this host cannot".to_owned() })
     }
 
     /// Puts right what a homenode that was killed left behind of a VM, and says what that was;

@@ -105,6 +105,8 @@ pub enum OtherThreadKind {
     Vhost,
     /// Anything else: worker pools, migration, displays.
     Worker,
+    /// One of another process that works for the VM: virtiofsd, swtpm, a vhost-user device.
+    Helper,
 }
 
 /// What the kernel makes of a policy's nodes when the cpuset goes from `old` to `new`: the n-th

@@ -193,7 +193,7 @@ fn weights(client: &ClientObservation) -> BTreeMap<NodeId, u64> {
         }
     }
     if weights.is_empty() {
-        weights.extend(client.chosen_nodes.iter().flat_map(|nodes| nodes.iter()).map(|node| (node, 1)));
+        weights.extend(client.kept_nodes().iter().flat_map(|nodes| nodes.iter()).map(|node| (node, 1)));
     }
     weights
 }

@@ -6,6 +6,7 @@ mod backing;
 pub mod balance;
 mod caches;
 mod claims;
+mod client_memory;
 mod cores;
 mod divide;
 mod eligible;

@@ -95,9 +95,14 @@ pub struct ClientObservation {
     #[serde(default)]
     pub memory_unknown_because: Option<String>,
     /// Nodes that somebody other than homenode bound its memory to (`host-nodes=` with a strict
-    /// policy): the only nodes that may be its home. `None`: nobody did.
+    /// policy, `numactl --membind`, a policy of the file behind it): the only nodes that may be its
+    /// home. `None`: nobody did.
     #[serde(default)]
     pub chosen_nodes: Option<NodeSet>,
+    /// Nodes over which somebody interleaved its memory: its home is all of them that have CPUs,
+    /// and none of its memory moves. Empty: nobody did.
+    #[serde(default, skip_serializing_if = "NodeSet::is_empty")]
+    pub spread_nodes: NodeSet,
     /// Nodes without CPUs over which its memory was spread on purpose: what lies there stays.
     #[serde(default, skip_serializing_if = "NodeSet::is_empty")]
     pub far_nodes: NodeSet,
@@ -234,6 +239,12 @@ pub struct VmObservation {
     /// Memory traffic that somebody stated of it, in place of what is measured.
     #[serde(default, skip_serializing_if = "is_default")]
     pub bandwidth: BandwidthNeed,
+    /// Its vCPUs count against hardware threads, not cores.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub prefer_ht: bool,
+    /// Most vCPUs in a virtual node, where somebody said so: of a size for it, not of a home.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_vcpus_per_node: Option<u32>,
     /// Whether it is drawn to the nodes of its devices; `None`: as all VMs are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub near_device: Option<bool>,
@@ -297,27 +308,6 @@ impl ClientObservation {
     pub fn vcpu_groups(&self) -> Vec<VcpuGroup> {
         self.groups.iter().map(|seen| seen.group.clone()).collect()
     }
-
-    /// Its resident memory by node, without what lies far on purpose; `None` where nobody knows.
-    pub fn near_memory(&self) -> Option<Cow<'_, BTreeMap<NodeId, Bytes>>> {
-        let memory = self.memory.as_ref()?;
-        if self.far_nodes.is_empty() {
-            return Some(Cow::Borrowed(memory));
-        }
-        let near = memory.iter().filter(|(node, _)| !self.far_nodes.contains(**node));
-        Some(Cow::Owned(near.map(|(&node, &bytes)| (node, bytes)).collect()))
-    }
-
-    /// Its resident memory that lies far on purpose.
-    pub fn far_memory(&self) -> Bytes {
-        let far = self.memory.iter().flatten().filter(|(node, _)| self.far_nodes.contains(**node));
-        far.map(|(_, &bytes)| bytes).sum()
-    }
-
-    /// Resident memory, as a whole; `None` where nobody says.
-    pub fn resident(&self) -> Option<Bytes> {
-        self.memory.as_ref().map(|by_node| by_node.values().copied().sum()).or(self.resident)
-    }
 }
 
 impl GuestMachine {
@@ -340,6 +330,8 @@ impl VmObservation {
             node_affinity: None,
             placement: Spread::default(),
             bandwidth: BandwidthNeed::default(),
+            prefer_ht: false,
+            max_vcpus_per_node: None,
             near_device: None,
             stated_nodes: None,
             said: Said::default(),

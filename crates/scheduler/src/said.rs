@@ -36,6 +36,10 @@ pub struct Said {
     pub node_affinity: SaidBy,
     /// Whether it is drawn to its devices.
     pub near_device: SaidBy,
+    /// Whether its vCPUs count against hardware threads.
+    pub prefer_ht: SaidBy,
+    /// Most vCPUs in a virtual node.
+    pub max_vcpus_per_node: SaidBy,
 }
 
 impl SaidBy {
@@ -60,6 +64,9 @@ impl VmObservation {
         self.said.bandwidth = by(!self.bandwidth.is_default());
         self.near_device = stated.near_device.then_some(true);
         self.said.near_device = by(stated.near_device);
+        (self.prefer_ht, self.said.prefer_ht) = (stated.prefer_ht, by(stated.prefer_ht));
+        self.max_vcpus_per_node = stated.max_vcpus_per_node;
+        self.said.max_vcpus_per_node = by(stated.max_vcpus_per_node.is_some());
         if stated.latency_sensitive {
             self.latency_sensitive = Some("it was started so (policy.latency_sensitive)".to_owned());
         }
@@ -67,13 +74,16 @@ impl VmObservation {
         self.said.node_affinity = by(stated.node_affinity.is_some());
     }
 
-    /// What its spec says, as it was taken over; of its latency and its memory elsewhere nothing.
+    /// What its spec says, as it was taken over; of its latency, and of where its memory lies,
+    /// nothing.
     pub fn stated(&self) -> Stated {
         Stated {
             placement: self.placement,
             bandwidth: self.bandwidth,
             node_affinity: self.stated_nodes.clone(),
             near_device: self.near_device == Some(true),
+            prefer_ht: self.prefer_ht,
+            max_vcpus_per_node: self.max_vcpus_per_node,
             ..Stated::default()
         }
     }
@@ -96,6 +106,8 @@ impl VmObservation {
             said(self.said.bandwidth, "bandwidth", &format!("\"{}\"", self.bandwidth)),
             nodes.and_then(|nodes| said(self.said.node_affinity, "node_affinity", &nodes)),
             self.near_device.and_then(|near| said(self.said.near_device, "near_device", &near)),
+            said(self.said.prefer_ht, "prefer_ht", &self.prefer_ht),
+            self.max_vcpus_per_node.and_then(|most| said(self.said.max_vcpus_per_node, "max_vcpus_per_node", &most)),
         ];
         words.into_iter().flatten().collect()
     }
@@ -112,6 +124,8 @@ mod tests {
             bandwidth: BandwidthNeed::High,
             node_affinity: Some("0-1".parse().unwrap()),
             near_device: true,
+            prefer_ht: true,
+            max_vcpus_per_node: Some(4),
             ..Stated::default()
         }
     }
@@ -134,10 +148,13 @@ mod tests {
             bandwidth: SaidBy::Spec,
             node_affinity: SaidBy::Spec,
             near_device: SaidBy::Spec,
+            prefer_ht: SaidBy::Spec,
+            max_vcpus_per_node: SaidBy::Spec,
         };
         assert_eq!(says.said, all);
         assert_eq!(says.words_said()[0], "placement = \"apart\", as its spec says (policy.placement)");
-        assert_eq!(says.words_said().len(), 4);
+        assert_eq!(says.words_said().len(), 6);
+        assert_eq!(says.words_said()[4], "prefer_ht = true, as its spec says (policy.prefer_ht)");
         assert_eq!(says.stated(), stated());
         assert_eq!(says.stated_nodes, Some("0-1".parse().unwrap()));
         let silent = seen(false, &Stated::default());

@@ -371,3 +371,23 @@ fn a_generated_trace_is_what_its_rule_says() {
     assert!(trace.arrivals.iter().any(|arrival| arrival.vm.clients.len() > 1), "no wide VM");
     assert!(trace.arrivals.iter().any(|arrival| arrival.vm.vcpus() <= 2), "no small VM");
 }
+
+/// Moves of two VMs that prefer hardware threads, one of which goes idle after five minutes.
+fn moves_of_two_that_prefer(threads: bool) -> BTreeMap<MoveKind, u32> {
+    let vm = |name: &str, later: f64| {
+        format!(
+            "[[vm]]\nname = \"{name}\"\nvcpus = 8\nmemory = \"8 GiB\"\nkind = \"streaming\"\nprefer_ht = {threads}\n\
+            [[vm.phase]]\nbusy = 8\n[[vm.phase]]\nafter = 300\nbusy = {later}\n"
+        )
+    };
+    let text = format!("seconds = 900\n{}{}", vm("one", 8.0), vm("two", 0.05));
+    let trace = Trace::from_toml(&text, "two").expect("a trace");
+    watch("hp-dl380-g6", &trace, limits(&BalancePolicy::default()), &mut homenode(BalancePolicy::default())).binds
+}
+
+#[test]
+fn a_vm_that_prefers_hardware_threads_stays_where_the_other_goes_idle() {
+    // A node has 4 cores of two threads: the same VMs get both nodes where they do not prefer that.
+    assert_eq!(moves_of_two_that_prefer(true), BTreeMap::from([(MoveKind::Adopt, 2)]));
+    assert!(moves_of_two_that_prefer(false).contains_key(&MoveKind::Load));
+}

@@ -15,6 +15,7 @@
 //! **Example.** `-chardev null,id=policy--placement-apart--bandwidth-12000000000`: its clients are
 //! to live apart, and draw 12 GB/s together.
 
+use crate::MemoryPolicy;
 use crate::spec::{BandwidthNeed, FarMemory, Policy, Spread};
 use serde::Serialize;
 use topology::{BytesPerSecond, NodeSet};
@@ -44,6 +45,12 @@ pub struct Stated {
     pub latency_sensitive: bool,
     /// What of its memory lies on nodes without CPUs for good.
     pub far_memory: FarMemory,
+    /// Its vCPUs count against hardware threads, not cores.
+    pub prefer_ht: bool,
+    /// Most vCPUs in a virtual node.
+    pub max_vcpus_per_node: Option<u32>,
+    /// Its memory is interleaved because its spec asks for it (`memory = "interleave"`).
+    pub interleaves: bool,
 }
 
 /// The mark that an id begins with.
@@ -62,6 +69,9 @@ impl Stated {
             near_device: policy.near_device,
             latency_sensitive: policy.latency_sensitive,
             far_memory: FarMemory::Never,
+            prefer_ht: policy.prefer_ht,
+            max_vcpus_per_node: policy.max_vcpus_per_node,
+            interleaves: policy.memory == Some(MemoryPolicy::Interleave),
         }
     }
 
@@ -90,6 +100,9 @@ impl Stated {
             self.near_device.then(|| "near_device".to_owned()),
             self.latency_sensitive.then(|| "latency_sensitive".to_owned()),
             far.map(|value| said("far_memory", &value)),
+            self.prefer_ht.then(|| "prefer_ht".to_owned()),
+            self.max_vcpus_per_node.map(|most| said("max_vcpus_per_node", &most.to_string())),
+            self.interleaves.then(|| "memory-interleave".to_owned()),
         ];
         words.into_iter().flatten().collect()
     }
@@ -133,6 +146,11 @@ impl Stated {
             ("near_device", "") => self.near_device = true,
             ("latency_sensitive", "") => self.latency_sensitive = true,
             ("far_memory", "by_bandwidth") => self.far_memory = FarMemory::ByBandwidth,
+            ("prefer_ht", "") => self.prefer_ht = true,
+            ("max_vcpus_per_node", most) => {
+                self.max_vcpus_per_node = most.parse().ok().filter(|&most| most > 0).or(self.max_vcpus_per_node);
+            }
+            ("memory", "interleave") => self.interleaves = true,
             _ => {}
         }
     }
@@ -151,11 +169,14 @@ mod tests {
             node_affinity: Some("0-1,4".parse().unwrap()),
             near_device: true,
             latency_sensitive: true,
+            prefer_ht: true,
+            max_vcpus_per_node: Some(4),
+            memory: Some(MemoryPolicy::Interleave),
             ..Policy::default()
         };
         let id = Stated::of(&policy).id(MARK);
-        let words =
-            "policy--placement-apart--bandwidth-12000000000--node_affinity-0-1_4--near_device--latency_sensitive";
+        let words = "policy--placement-apart--bandwidth-12000000000--node_affinity-0-1_4--near_device\
+            --latency_sensitive--prefer_ht--max_vcpus_per_node-4--memory-interleave";
         assert_eq!(id, words);
         assert_eq!(Stated::from_id(&id), Some(Stated::of(&policy)));
         assert_eq!(Stated::of(&Policy::default()).id(HOMENODE_LIBVIRT_MARK), "ua-homenode");
@@ -174,7 +195,8 @@ mod tests {
             "policy--bandwidth-much--placement-apart--bandwidth-",
             "policy--bandwidth-999999999999999999--placement-apart",
             "policy--node_affinity-4-1--placement-apart--node_affinity-_",
-            "policy--placement-apart--placement-near--latency_sensitive-no",
+            "policy--placement-apart--placement-near--latency_sensitive-no--prefer_ht-no",
+            "policy--placement-apart--max_vcpus_per_node-0--memory-bind",
             "policy----placement-apart--",
         ] {
             assert_eq!(Stated::from_id(id), Some(apart.clone()), "{id}");
@@ -198,14 +220,18 @@ mod tests {
         let nodes = prop::collection::btree_set(0_u32..1024, 1..9)
             .prop_map(|nodes| nodes.into_iter().map(topology::NodeId).collect::<NodeSet>());
         let far = prop_oneof![Just(FarMemory::Never), Just(FarMemory::ByBandwidth)];
-        (placement, bandwidth, prop::option::of(nodes), any::<bool>(), any::<bool>(), far).prop_map(
-            |(placement, bandwidth, node_affinity, near_device, latency_sensitive, far_memory)| Stated {
+        let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+        (placement, bandwidth, prop::option::of(nodes), flags, far, prop::option::of(1_u32..)).prop_map(
+            |(placement, bandwidth, node_affinity, flags, far_memory, max_vcpus_per_node)| Stated {
                 placement,
                 bandwidth,
                 node_affinity,
-                near_device,
-                latency_sensitive,
+                near_device: flags.0,
+                latency_sensitive: flags.1,
                 far_memory,
+                prefer_ht: flags.2,
+                max_vcpus_per_node,
+                interleaves: flags.3,
             },
         )
     }

@@ -52,9 +52,7 @@ pub(super) fn power_on(directory: &RuntimeDir, wanted: PowerOn, json: bool) -> a
     // It may know better whose the name is.
     let accelerator = backend.check(&launch).map_err(|error| unfit(error, &whose))?;
     named?;
-    if by == ReachedBy::Qemu {
-        switches::plug(directory, &mut launch)?;
-    }
+    switches::plug(directory, &by, &mut launch)?;
     // From here on a signal must take back what is reserved, written and started.
     let start = Start::watch()?;
     let reservation = lock.reserve(&[&launch.plan], &running)?;
@@ -78,7 +76,7 @@ pub(super) fn power_on(directory: &RuntimeDir, wanted: PowerOn, json: bool) -> a
 }
 
 /// What cannot be started as it is written.
-fn unfit(error: BackendError, whose: &str) -> anyhow::Error {
+pub(super) fn unfit(error: BackendError, whose: &str) -> anyhow::Error {
     if error.is_bad_input() { bad_input(format!("{whose}: {error}")) } else { error.into() }
 }
 

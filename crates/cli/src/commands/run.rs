@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let Placed { plan, running, .. } = placed;
     let mut launch = launch(spec, plan, arguments);
     qemu::check(&launch).map_err(failure)?;
-    switches::plug(&directory, &mut launch)?;
+    switches::plug(&directory, &ReachedBy::Qemu, &mut launch)?;
     // From here on a signal must take back what is reserved and started.
     let start = Start::watch()?;
     let reservation = lock.reserve(&[&launch.plan], &running)?;

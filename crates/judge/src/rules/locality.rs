@@ -22,6 +22,8 @@ enum Lies {
     MemoryWider,
     /// Where they run, which is several nodes.
     Straddles,
+    /// On several nodes because somebody interleaved it, also on some where they do not run.
+    Interleaved,
     /// Anywhere, as the vCPUs.
     Floats,
     /// Wherever it is touched first, though the vCPUs have one node.
@@ -38,6 +40,7 @@ pub(crate) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
         Lies::VcpusWider,
         Lies::MemoryWider,
         Lies::Straddles,
+        Lies::Interleaved,
         Lies::Floats,
         Lies::Unbound,
     ];
@@ -69,6 +72,9 @@ fn lies(scene: &Scene<'_>, index: usize, view: &NodeView<'_>) -> Option<Lies> {
         Some(nodes) if unbound && nodes.is_subset(&view.runs_on) && view.runs_on.len() == 1 => Lies::Unbound,
         Some(_) if scene.vm.auto.vcpus => return None,
         Some(nodes) if *nodes == view.runs_on && nodes.len() == 1 => return None,
+        // Somebody wants the bandwidth of all of them.
+        Some(nodes) if view.spread_over().is_some() && *nodes == view.runs_on => return None,
+        Some(nodes) if view.spread_over().is_some() && view.runs_on.is_subset(nodes) => Lies::Interleaved,
         Some(nodes) if *nodes == view.runs_on => Lies::Straddles,
         Some(nodes) if view.runs_on.is_subset(nodes) => Lies::MemoryWider,
         Some(_) => Lies::VcpusWider,
@@ -85,7 +91,7 @@ fn lies(scene: &Scene<'_>, index: usize, view: &NodeView<'_>) -> Option<Lies> {
         home.len() > 1 && view.runs_on.is_subset(home) && lies_there
     };
     // No home of fewer nodes would hold it.
-    if !away && home.is_some_and(several) {
+    if !away && kind != Lies::Interleaved && home.is_some_and(several) {
         return None;
     }
     Some(kind)
@@ -110,7 +116,7 @@ fn finding(scene: &Scene<'_>, kind: Lies, views: &[&NodeView<'_>]) -> Option<Fin
     if let Some(said) = pages(kind, views) {
         sentence = said;
     }
-    let note = kind == Lies::Unbound && !vm.vnuma;
+    let note = kind == Lies::Interleaved || (kind == Lies::Unbound && !vm.vnuma);
     let spots = views.iter().flat_map(|view| places(scene, kind, view));
     let mut found = Finding::new(what, harm, sentence, because).seen(seen.join("; ")).at(spots);
     if let Some(cost) = cost {
@@ -119,12 +125,17 @@ fn finding(scene: &Scene<'_>, kind: Lies, views: &[&NodeView<'_>]) -> Option<Fin
     if note {
         found = found.note();
     }
+    if kind == Lies::Interleaved {
+        let one = named(&first.runs_on);
+        found.cure.advice = format!("it stays, as somebody chose: bound to {one} all of it would be local");
+        return Some(found);
+    }
     let advice = match kind {
         Lies::NoMemory => "give it a home that has memory",
         Lies::VcpusAway => "bind the vCPUs to its home again",
         Lies::Away => "bring memory and vCPUs to one home",
         Lies::VcpusWider | Lies::Floats => "bind vCPUs and memory to one home",
-        Lies::MemoryWider | Lies::Straddles => "keep vCPUs and memory on one home",
+        Lies::MemoryWider | Lies::Straddles | Lies::Interleaved => "keep vCPUs and memory on one home",
         Lies::Unbound => "bind the memory to the node of its vCPUs",
     };
     Some(found.cure(advice, &[Aspect::Home]))
@@ -224,6 +235,15 @@ fn words(kind: Lies, who: &str, first: &NodeView<'_>, single: bool) -> (&'static
             Harm::Waits,
             format!("{who} lives on several nodes, and one would hold each"),
             "any vCPU may use any page, so that accesses are remote as often as there are other nodes",
+        ),
+        Lies::Interleaved => (
+            "memory_interleaved",
+            Harm::Chance,
+            format!(
+                "the memory of {who} is interleaved over {nodes}, and {their} vCPUs run on {}",
+                named(&first.runs_on)
+            ),
+            "it has the bandwidth of all of these nodes, and what lies where no vCPU runs is remote",
         ),
         Lies::Floats => (
             "floats",

@@ -29,7 +29,7 @@ pub(crate) use distances::told;
 pub(crate) use latency::hold as hold_latency_sensitive;
 pub(crate) use other_threads::taken;
 
-use crate::finding::Finding;
+use crate::finding::{Aspect, Finding};
 use crate::scene::Scene;
 
 /// Everything that is wrong, worst first.
@@ -60,6 +60,19 @@ pub(crate) fn all(scene: &Scene<'_>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = rules.iter().flat_map(|rule| rule(scene)).collect();
     findings.sort_by(Finding::order);
     findings
+}
+
+/// Whether a cure gives vCPUs other CPUs: where their threads belong is there then.
+pub(crate) fn moves_vcpus(scene: &Scene<'_>) -> bool {
+    if scene.target.as_ref().is_ok_and(|target| target.reshaped) {
+        return true;
+    }
+    let found = [locality::findings(scene), cores::findings(scene), caches::findings(scene)];
+    let moves = |finding: &Finding| {
+        let changes = &finding.cure.changes;
+        [Aspect::Home, Aspect::Pins].iter().any(|aspect| changes.contains(aspect))
+    };
+    found.iter().flatten().any(moves)
 }
 
 /// `0, 2 and 3`.

@@ -48,6 +48,9 @@ pub(super) fn of(scene: &Scene<'_>) -> Vec<Thread> {
             all.push(Thread { name, cpus: cpus.clone(), part: None, home });
         }
     }
+    for (name, cpus) in &vm.helpers {
+        all.push(Thread { name: name.clone(), cpus: cpus.clone(), part: None, home: home.clone() });
+    }
     all
 }
 
@@ -81,10 +84,21 @@ fn on_vcpus(scene: &Scene<'_>, threads: &[Thread]) -> Option<Finding> {
 
 /// Where the vCPUs run; all of the homes that they are to have where that is within them.
 fn home(scene: &Scene<'_>) -> NodeSet {
-    let runs_on = scene.nodes_of(&scene.all_vcpus_cpus());
-    let nodes = scene.target.as_ref().map(|target| target.nodes.as_slice()).unwrap_or_default();
-    let homes = nodes.iter().fold(NodeSet::new(), |all, node| all.union(&node.home));
+    let (runs_on, homes) = (scene.nodes_of(&scene.all_vcpus_cpus()), homes(scene));
     if runs_on.is_subset(&homes) { homes } else { runs_on }
+}
+
+/// The homes that the vCPUs are to have.
+fn homes(scene: &Scene<'_>) -> NodeSet {
+    let nodes = scene.target.as_ref().map(|target| target.nodes.as_slice()).unwrap_or_default();
+    nodes.iter().fold(NodeSet::new(), |all, node| all.union(&node.home))
+}
+
+/// The home that is named, and that the cure gives: where another cure brings the vCPUs, if any does.
+fn named_home(scene: &Scene<'_>, threads: &[&Thread]) -> String {
+    let homes = homes(scene);
+    let of_vcpus = threads.first().map(|thread| thread.home.clone()).unwrap_or_default();
+    named(if !homes.is_empty() && super::moves_vcpus(scene) { &homes } else { &of_vcpus })
 }
 
 fn away(scene: &Scene<'_>, threads: &[Thread]) -> Option<Finding> {
@@ -99,7 +113,7 @@ fn away(scene: &Scene<'_>, threads: &[Thread]) -> Option<Finding> {
     if names.is_empty() {
         return None;
     }
-    let home = those.first().map(|thread| named(&thread.home)).unwrap_or_default();
+    let home = named_home(scene, &those);
     let sentence = format!("{} may run only away from the VM's home, {home}", super::list(&names));
     let of = |set: &CpuSet| format!("{} of {}", cpus(set), named(&scene.nodes_of(set)));
     let seen: Vec<String> =
@@ -130,7 +144,7 @@ fn floating(scene: &Scene<'_>, threads: &[Thread]) -> Option<Finding> {
     if names.is_empty() {
         return None;
     }
-    let home = those.first().map(|thread| named(&thread.home)).unwrap_or_default();
+    let home = named_home(scene, &those);
     let sentence = format!("{} may run away from the VM's home, {home}", super::list(&names));
     let because =
         "the buffers that they fill and empty are the guest's memory; what they touch first lies where they run";

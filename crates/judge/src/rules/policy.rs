@@ -12,7 +12,8 @@ pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
     scene.views.iter().zip(&running.seen.clients).filter_map(of).collect()
 }
 
-/// Whether memory lies where its policy would not put it, or will come where its home is not.
+/// Whether memory lies where its policy would not put it, or will come where its home is not: not
+/// where somebody chose several nodes, of which its home is one (`decided` is `None`).
 fn is_stale(policy: &PolicyOfMemory, decided: Option<&NodeSet>) -> bool {
     let lies_on = home::nodes_of_memory(&policy.resident);
     let resident: Bytes = policy.resident.values().copied().sum();
@@ -26,7 +27,8 @@ fn is_stale(policy: &PolicyOfMemory, decided: Option<&NodeSet>) -> bool {
 fn elsewhere(scene: &Scene<'_>, running: &Running, view: &NodeView<'_>, client: &ClientObservation) -> Option<Finding> {
     let policies = client.policies.as_ref()?;
     let decided = view.node.decided();
-    let stale = policies.iter().find(|policy| is_stale(policy, decided))?;
+    let meant = decided.filter(|_| client.kept_nodes().is_none());
+    let stale = policies.iter().find(|policy| is_stale(policy, meant))?;
     let absent: Bytes = policies.iter().map(|policy| policy.absent).sum();
     let lies_on = home::nodes_of_memory(&stale.resident);
     let (is, home) = match decided {

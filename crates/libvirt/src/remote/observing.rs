@@ -175,6 +175,11 @@ fn strict(tune: &MemoryTune) -> Option<NodeSet> {
     tune.nodeset.clone().filter(|nodes| !nodes.is_empty() && matches!(tune.mode.as_str(), "strict" | "restrictive"))
 }
 
+/// Nodes over which a domain's memory is interleaved.
+fn interleaved(tune: &MemoryTune) -> Option<NodeSet> {
+    tune.nodeset.clone().filter(|_| tune.mode == "interleave")
+}
+
 /// Its cells; all of it where it has fewer than two.
 fn clients(
     seen: &RemoteDomain,
@@ -211,6 +216,7 @@ fn clients(
             resident: resident
                 .map(|sum| Bytes((u128::from(sum.0) * u128::from(memory.0) / u128::from(whole.0.max(1))) as u64)),
             chosen_nodes: tune.and_then(strict),
+            spread_nodes: tune.and_then(interleaved).unwrap_or_default(),
             policies: tune.and_then(|tune| policy(tune, domain, memory)).map(|policy| vec![policy]),
             memory_size: memory,
             huge_page_size: domain.huge_pages.iter().find_map(|pages| pages.size),

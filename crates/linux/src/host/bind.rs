@@ -1,7 +1,8 @@
 //! Binding a client's vCPUs: through the program that manages the VM where there is one, else
-//! directly. The threads of the kernel that move its packets (vhost) go along to a home, and get
-//! back what they had themselves.
+//! directly. Other threads go along to a home ([`super::companions`]), and get back what they had
+//! themselves.
 
+use super::Managed;
 use super::act::Actor;
 use crate::binding::{self, Bound};
 use crate::capabilities::NEEDS_NICE;
@@ -9,7 +10,6 @@ use crate::sys;
 use crate::vm::{VmClient, VmThreads, main_thread, vhost};
 use ::vm::Manager;
 use scheduler::{ActionError, ClientId, Done, VcpuGroup};
-use std::collections::BTreeMap;
 use std::io;
 use topology::{Bytes, CpuSet, NodeId, NodeSet};
 
@@ -34,31 +34,16 @@ impl Actor<'_> {
                 format!("its cgroup's cpuset allows memory of nodes {allowed} only, and its home would be {home}");
             return Err(self.failed(operation(), reason));
         }
+        let companions = (!home.is_empty()).then(|| self.companions(client, cpus));
         let mut done = self.bind_vcpus(client, cpus, groups)?;
-        if !home.is_empty() {
+        if let Some(companions) = companions {
             let stays = |thread: &&u32| binding::bind_any(**thread, cpus).is_err();
             let left = self.vhosts(client).iter().filter(stays).count();
             let said = (left > 0).then(|| format!("{left} vhost threads stay where they were"));
+            let said = said.into_iter().chain(self.bind_companions(&companions));
             done.because = done.because.into_iter().chain(said).reduce(|one, other| format!("{one}; {other}"));
         }
         Ok(done)
-    }
-
-    /// Threads of the kernel that move packets for this client, each with the CPUs that it may use
-    /// now.
-    pub(super) fn followers(&self, client: ClientId) -> BTreeMap<u32, CpuSet> {
-        let now = |thread: u32| Some((thread, crate::sys::affinity(thread).ok()?));
-        self.vhosts(client).into_iter().filter_map(now).collect()
-    }
-
-    /// Lets one of them use these CPUs.
-    pub(super) fn give_back(&self, client: ClientId, thread: u32, cpus: &CpuSet) -> Result<(), ActionError> {
-        let operation = || format!("give thread {thread} back CPUs {cpus}");
-        // The number of a thread that ended may already be another process's.
-        if !self.vhosts(client).contains(&thread) {
-            return Err(self.failed(operation(), "no such thread moves its packets"));
-        }
-        binding::bind_any(thread, cpus).map_err(|error| self.not_bound(operation(), &error, None))
     }
 
     /// Gives QEMU's main thread its own CPUs back, where a homenode that was killed while it
@@ -83,7 +68,7 @@ impl Actor<'_> {
         Ok(bound.map(|()| what.to_owned()))
     }
 
-    fn vhosts(&self, client: ClientId) -> Vec<u32> {
+    pub(super) fn vhosts(&self, client: ClientId) -> Vec<u32> {
         let vm = &self.tracked.vm;
         if vm.vhost_client == Some(client) { vhost::threads(self.root, vm) } else { Vec::new() }
     }
@@ -126,7 +111,7 @@ impl Actor<'_> {
     ) -> Result<Done, ActionError> {
         let pid = self.key().pid;
         let before = binding::affinities(pid, threads);
-        let managed = self.affinity_manager.and_then(|manager| manager(&self.tracked.vm, vcpus, cpus));
+        let managed = self.affinity_manager.and_then(|manager| manager(&self.tracked.vm, Managed::Vcpus(vcpus), cpus));
         let refused = match managed {
             None => None,
             Some(Ok(())) => match binding::bound_by_other(pid, threads, cpus) {
@@ -151,7 +136,7 @@ impl Actor<'_> {
         Err(error)
     }
 
-    fn not_bound(&self, operation: String, error: &io::Error, refused: Option<&str>) -> ActionError {
+    pub(super) fn not_bound(&self, operation: String, error: &io::Error, refused: Option<&str>) -> ActionError {
         if !self.tracked.is_there(self.root) {
             return self.gone();
         }

@@ -1,6 +1,7 @@
 //! What is looked at only when somebody asks: every range of memory with its policy, each vCPU on
 //! its own, threads that run no vCPU, limits of the cgroup, and what could not be seen.
 
+use super::companions::shown;
 use super::tracked::Tracked;
 use crate::capabilities::{NEEDS_PTRACE, Rights};
 use crate::cgroup::{self, VmCgroup};
@@ -9,6 +10,7 @@ use crate::memory::{Mapping, mappings_in};
 use crate::proc_text::{stat_field, status_amount, status_field};
 use crate::root::Root;
 use crate::sys;
+use crate::vm::helpers::{self, Helper};
 use crate::vm::{Given, Region, RegionKind, RunningVm, ThreadKind, VmClient, vhost};
 use scheduler::{
     Backing, ClientObservation, Mobility, OtherThread, OtherThreadKind, PolicyOfMemory, SchedulingClass, Unseen, VmKey,
@@ -16,7 +18,7 @@ use scheduler::{
 };
 use std::collections::BTreeMap;
 use std::ops::Range;
-use topology::{Bytes, CpuSet, NodeId};
+use topology::{Bytes, CpuSet, Machine, NodeId};
 
 /// Page tables of a VM, in bytes: what the kernel walks to say where each of its pages is.
 pub(super) fn page_tables(root: &Root, pid: u32) -> u64 {
@@ -26,10 +28,22 @@ pub(super) fn page_tables(root: &Root, pid: u32) -> u64 {
 
 /// Fills in what a look in every period leaves out; policies of memory only where page tables may
 /// be walked.
-pub(super) fn complete(root: &Root, tracked: &Tracked, observed: &mut VmObservation, may_walk: bool) {
-    let vm = &tracked.vm;
+pub(super) fn complete(
+    root: &Root,
+    tracked: &mut Tracked,
+    observed: &mut VmObservation,
+    machine: &Machine,
+    may_walk: bool,
+) {
     // One file for all clients: the kernel walks the page tables for it.
-    let mappings = may_walk.then(|| mappings_in(root, vm.key.pid, &(0..u64::MAX)).ok().flatten()).flatten();
+    let pid = tracked.vm.key.pid;
+    let mappings = may_walk.then(|| mappings_in(root, pid, &(0..u64::MAX)).ok().flatten()).flatten();
+    tracked.choices.take(&tracked.vm, mappings.as_deref(), machine);
+    let vm = &tracked.vm;
+    for (client, shown) in vm.clients.iter().zip(&mut observed.clients) {
+        let choice = tracked.choices.of(vm, client);
+        (shown.chosen_nodes, shown.spread_nodes) = (choice.bound, choice.spread);
+    }
     let cpus: BTreeMap<u32, CpuSet> =
         vm.threads.vcpus.iter().filter_map(|vcpu| Some((vcpu.index, affinity(root, vm, vcpu.thread_id)?))).collect();
     for (client, shown) in vm.clients.iter().zip(&mut observed.clients) {
@@ -138,7 +152,7 @@ fn ranges<'a>(region: &Region, mappings: &'a [Mapping]) -> impl Iterator<Item = 
 }
 
 /// The policy of each, and what is resident there.
-fn policies_of(region: &Region, mappings: &[Mapping]) -> Vec<PolicyOfMemory> {
+pub(super) fn policies_of(region: &Region, mappings: &[Mapping]) -> Vec<PolicyOfMemory> {
     let policy = |(mapping, end): (&Mapping, u64)| {
         let range = mapping.start.max(region.addresses.start)..end.min(region.addresses.end);
         let resident: BTreeMap<NodeId, Bytes> =
@@ -166,14 +180,7 @@ fn resident(root: &Root, vm: &RunningVm) -> Option<Bytes> {
 
 fn other_threads(root: &Root, vm: &RunningVm) -> Vec<OtherThread> {
     let thread = |(id, name, kind): &(u32, String, ThreadKind)| {
-        let kind = match kind {
-            ThreadKind::Main => OtherThreadKind::Main,
-            ThreadKind::Io => OtherThreadKind::Io,
-            ThreadKind::Vhost => OtherThreadKind::Vhost,
-            ThreadKind::Worker => OtherThreadKind::Worker,
-            // They work for the kernel, and move by nobody's choice.
-            ThreadKind::Kernel => return None,
-        };
+        let kind = shown(*kind)?;
         let client = vm.vhost_client.filter(|_| kind == OtherThreadKind::Vhost);
         Some(OtherThread { thread_id: *id, name: name.clone(), kind, client, cpus: affinity(root, vm, *id) })
     };
@@ -187,7 +194,25 @@ fn other_threads(root: &Root, vm: &RunningVm) -> Vec<OtherThread> {
         client: vm.vhost_client,
         cpus: if root.is_live() { sys::affinity(id).ok() } else { None },
     }));
+    threads.extend(of_helpers(root, vm));
     threads
+}
+
+/// Threads of processes that work for the VM.
+fn of_helpers(root: &Root, vm: &RunningVm) -> Vec<OtherThread> {
+    let helpers = helpers::of(root, vm.key.pid, vm.owner_uid);
+    let of = |helper: &Helper| {
+        let name = format!("{} (process {})", helper.name, helper.pid);
+        let thread = |id: u32| OtherThread {
+            thread_id: id,
+            name: name.clone(),
+            kind: OtherThreadKind::Helper,
+            client: None,
+            cpus: if root.is_live() { sys::affinity(id).ok() } else { None },
+        };
+        helper.threads(root).into_iter().map(thread).collect::<Vec<_>>()
+    };
+    helpers.iter().flat_map(of).collect()
 }
 
 fn limits(root: &Root, tracked: &Tracked) -> VmLimits {

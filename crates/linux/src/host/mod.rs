@@ -4,11 +4,14 @@
 mod accounts;
 mod act;
 mod bind;
+mod choices;
+mod companions;
 mod confine;
 mod estimate;
 mod examination;
 mod find;
 mod latency;
+mod manager;
 mod mobility;
 mod monitor;
 mod owners;
@@ -28,6 +31,7 @@ use crate::vm::RunningVm;
 use crate::{counters, sys};
 use act::Actor;
 use find::{Finder, Look};
+pub use manager::{AffinityManager, ChosenByDefinition, Managed};
 pub use mobility::part_of_a_node;
 use monitor::Visits;
 pub use monitor::{AskMonitor, Heard, Questions, Said};
@@ -43,12 +47,6 @@ use std::fmt;
 use std::time::Duration;
 use topology::{Bandwidths, Bytes, CpuId, CpuSet, Machine, NodeId, NodeSet};
 use tracked::{Around, Tracked};
-
-/// Lets vCPUs (by index) of a VM run on certain CPUs only through the program that manages the VM,
-/// so that what it says of the VM stays true. `None`: nobody manages it. Called in the balancer's
-/// loop: must not wait for long.
-pub type AffinityManager =
-    Box<dyn Fn(&RunningVm, &[u32], &CpuSet) -> Option<Result<(), Box<dyn std::error::Error>>> + Send>;
 
 /// What a program that looks again and again had best give [`HostOptions::newcomers_within`]: with
 /// the first estimate of their memory, and the look at a hundred VMs that are known, a look stays
@@ -352,11 +350,11 @@ impl Observe for LinuxHost {
 
     fn examine(&mut self) -> Result<Observation, ObserveError> {
         let mut observation = self.look(None, Depth::Whole)?;
-        let Self { options, finder, vms, shares, .. } = self;
+        let Self { options, machine, finder, vms, shares, .. } = self;
         let root = &options.root;
         let mut cut_short = BTreeMap::<u32, [Vec<VmKey>; 2]>::new();
         for shown in &mut observation.vms {
-            let Some(tracked) = vms.get(&shown.vm.pid) else { continue };
+            let Some(tracked) = vms.get_mut(&shown.vm.pid) else { continue };
             let share = finder.share_of(tracked);
             let has_left = shares.suffices(share, Work::Complete);
             let may_walk =
@@ -365,7 +363,7 @@ impl Observe for LinuxHost {
                 cut_short.entry(user).or_default()[usize::from(has_left)].push(shown.vm.clone());
             }
             if has_left {
-                shares.charge(share, || examination::complete(root, tracked, shown, may_walk));
+                shares.charge(share, || examination::complete(root, tracked, shown, machine, may_walk));
             }
         }
         let cut_short =
@@ -418,8 +416,14 @@ impl LinuxHost {
             let count = |client| meters.measure(&look, vm, client, strangers.contains(&vm.key.pid));
             vm.client(id).map_or_else(Measured::default, count)
         };
+        let mut walks = choices::Walks::new(newcomers_within.filter(|_| depth == Depth::Usual));
         let mut observe = |tracked: &mut Tracked| {
             let share = finder.share_of(tracked);
+            // A whole look reads policies when it completes.
+            if depth == Depth::Usual && tracked.choices.are_due(around.turn) && walks.may_walk() {
+                let may = share.is_none() || shares.may_walk(share, examination::page_tables(root, tracked.vm.key.pid));
+                shares.charge(share, || tracked.read_choices(root, machine, around.turn, may));
+            }
             if tracked.renewed_at != around.turn || !shares.suffices(share, Work::Observe) {
                 finder.leave_out(share);
                 return None;
@@ -468,6 +472,10 @@ impl Act for LinuxHost {
 
     fn give_back(&mut self, vm: &VmKey, client: ClientId, thread_id: u32, cpus: &CpuSet) -> Result<(), ActionError> {
         self.actor(vm)?.0.give_back(client, thread_id, cpus)
+    }
+
+    fn bind_others(&mut self, vm: &VmKey, threads: &BTreeMap<u32, CpuSet>) -> Result<Done, ActionError> {
+        self.actor(vm)?.0.bind_others(threads)
     }
 
     fn put_right(&mut self, vm: &VmKey) -> Result<Option<String>, ActionError> {

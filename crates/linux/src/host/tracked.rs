@@ -1,6 +1,7 @@
 //! One VM that is being watched: what is known of it between two observations.
 
 use super::accounts::Accounts;
+use super::choices::Choices;
 use super::estimate::{MEMORY_EVERY, Residence};
 use super::{Depth, Questions, Said, latency, mobility};
 use crate::capabilities::Rights;
@@ -27,6 +28,8 @@ const EXAMINE_SELDOM: u64 = 8 * EXAMINE_EVERY;
 /// change.
 const SUMMARY: [&str; 7] =
     ["Uid:", "VmSize:", "VmLck:", "VmPin:", "Threads:", "Cpus_allowed_list:", "Mems_allowed_list:"];
+/// Why nothing is done with a VM whose policies were not read yet.
+const UNREAD: &str = "who bound it to which nodes was not read yet: other VMs came first";
 /// Observations in which a VM may still be starting.
 const STARTING: u64 = 10;
 
@@ -52,6 +55,8 @@ pub(super) struct Tracked {
     /// Groups of vCPUs that keep to one last-level cache each, of clients that are divided so.
     groups: BTreeMap<ClientId, Vec<VcpuGroup>>,
     residences: BTreeMap<ClientId, Residence>,
+    /// What somebody chose of its memory.
+    pub(super) choices: Choices,
     /// The summary of the process at the last full look, and whether a thread's CPUs changed since.
     summary: String,
     bound_anew: bool,
@@ -92,6 +97,7 @@ impl Tracked {
             affinities: BTreeMap::new(),
             groups: BTreeMap::new(),
             residences: BTreeMap::new(),
+            choices: Choices::default(),
             summary: String::new(),
             bound_anew: false,
             number: around.found,
@@ -142,7 +148,12 @@ impl Tracked {
 
     fn settle(&mut self, root: &Root, around: &Around<'_>) {
         let status = status(root, self.vm.key.pid);
-        self.allowed = status_field(&status, "Mems_allowed_list:");
+        let allowed = status_field(&status, "Mems_allowed_list:");
+        // The kernel rebinds policies with a cpuset.
+        if allowed != self.allowed {
+            self.choices.are_stale();
+        }
+        self.allowed = allowed;
         self.allowed_cpus = self.cgroup.path().and_then(|path| cgroup::cpus(root, path));
         self.node_affinity = self.narrower_than(around.machine);
         self.device_nodes = devices::nodes(root, &self.vm, around.machine);
@@ -202,6 +213,7 @@ impl Tracked {
         change(self);
         if regions(self) != before {
             self.residences.values_mut().for_each(Residence::is_stale);
+            self.choices.are_stale();
         }
     }
 
@@ -293,7 +305,11 @@ impl Tracked {
     pub(super) fn observe(&mut self, root: &Root, around: &Around<'_>, traffic: &mut TrafficOf<'_>) -> VmObservation {
         // Lent out, since all else of the VM is needed beside it.
         let clients = std::mem::take(&mut self.vm.clients);
-        let memory: Vec<_> = clients.iter().map(|client| self.memory(root, client, clients.len(), around)).collect();
+        let mut memory: Vec<_> =
+            clients.iter().map(|client| self.memory(root, client, clients.len(), around)).collect();
+        if self.choices.are_awaited() {
+            memory.iter_mut().for_each(|(memory, _)| *memory = None);
+        }
         let cpus: Vec<CpuSet> = clients.iter().map(|client| self.affinity_of(root, client, around.machine)).collect();
         self.vm.clients = clients;
         let observe = |((client, (memory, memory_size)), cpus): ((&VmClient, _), _)| {
@@ -311,12 +327,14 @@ impl Tracked {
                 cpu_waited,
                 memory_unknown_because: match (&memory, &client.memory_unknown_because) {
                     (Some(_), _) => None,
+                    _ if self.choices.are_awaited() => Some(UNREAD.to_owned()),
                     (None, Some(why)) => Some(why.clone()),
                     (None, None) => Some("the kernel does not say where its pages are".to_owned()),
                 },
                 memory,
                 memory_size,
-                chosen_nodes: client.chosen_nodes.clone(),
+                chosen_nodes: self.choices.of(&self.vm, client).bound,
+                spread_nodes: self.choices.of(&self.vm, client).spread,
                 far_nodes: client.spread_over.iter().filter(|&node| around.machine.is_memory_only(node)).collect(),
                 huge_page_size: client.regions.iter().find_map(|region| region.page_size),
                 traffic: measured.traffic,

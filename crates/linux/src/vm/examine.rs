@@ -138,7 +138,10 @@ impl RunningVm {
         let key = VmKey { name, pid, started: started_ticks(root, pid)? };
         let origin = Origin::of(&groups);
         let Blocks { mut clients, unplaced, left_over } = blocks(root, &command, &threads, &maps, hints);
-        clients.iter_mut().for_each(|client| client.spread_over = spread_over(&command, client));
+        for client in &mut clients {
+            client.spread_over = spread_over(&command, client);
+            client.interleaved_over = interleaved_over(&command, client);
+        }
         if !origin.by_homenode {
             clients.iter_mut().for_each(|client| client.chosen_nodes = chosen_nodes(&command, client));
         }
@@ -240,6 +243,13 @@ fn spread_over(command: &CommandLine, client: &VmClient) -> NodeSet {
     let divided = command.stated.far_memory == FarMemory::ByBandwidth;
     let spread = |backend: &&Backend| divided || backend.policy.as_deref() == Some("interleave");
     backends(command, client).filter(spread).fold(NodeSet::new(), |all, backend| all.union(&backend.host_nodes))
+}
+
+/// The nodes over which QEMU was told to interleave a client's memory.
+fn interleaved_over(command: &CommandLine, client: &VmClient) -> NodeSet {
+    let interleaved = |backend: &&Backend| backend.policy.as_deref() == Some("interleave");
+    let nodes = backends(command, client).filter(interleaved).map(|backend| backend.host_nodes.clone());
+    nodes.fold(NodeSet::new(), |all, nodes| all.union(&nodes))
 }
 
 /// The objects that a client's memory is made of.
@@ -360,6 +370,7 @@ fn client(
         fixed_memory,
         chosen_nodes: None,
         spread_over: NodeSet::new(),
+        interleaved_over: NodeSet::new(),
         regions,
         memory_unknown_because,
     }

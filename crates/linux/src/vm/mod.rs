@@ -6,6 +6,7 @@
 
 mod config_files;
 mod examine;
+pub(crate) mod helpers;
 mod huge_pages;
 pub(crate) mod kvm;
 pub mod main_thread;
@@ -104,6 +105,8 @@ pub struct VmClient {
     /// Nodes over which somebody spread its memory: homenode by their bandwidth, others by
     /// `policy=interleave`.
     pub spread_over: NodeSet,
+    /// Those of them that QEMU was told by `policy=interleave`.
+    pub interleaved_over: NodeSet,
     /// Where its memory is in QEMU's address space; why not, as a sentence, where that cannot be
     /// told.
     pub regions: Vec<Region>,

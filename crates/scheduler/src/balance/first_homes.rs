@@ -12,7 +12,7 @@
 //! for each vCPU: a node with room for it, or the fewest, nearest ones that have the cores
 //! together, whichever loses less; more nodes come later, when more of its vCPUs are busy
 //! ([`widen`](super::widen)). Only nodes that node affinity allows and that somebody bound its
-//! memory to are asked.
+//! memory to are asked; where somebody interleaved it, those nodes together are its home.
 //!
 //! **Properties.** A restart moves nothing. Memory that is all on one node is never halved, nor
 //! left for siblings. A client of which nobody knows where its memory is gets no first home, unless
@@ -21,6 +21,7 @@
 //! Example: a floating VM of 2 virtual nodes with 48 MiB each, on nodes 0 and 1: their homes are
 //! nodes 0 and 1, and nothing moves.
 
+use super::cpu_load::CpuLoad;
 use super::plan::Planned;
 use super::scene::{Affinity, Scene};
 use super::{MoveKind, bandwidth, decimal, judge, loss};
@@ -77,8 +78,7 @@ impl Lack {
             }
             Self::NoCpu => "it has no CPU that it may use".to_owned(),
             Self::BesideChosen => {
-                let chosen = scene.chosen(client).map_or_else(String::new, ToString::to_string);
-                format!("somebody bound its memory to node {chosen}, and its vCPUs run on nodes {}", runs_on())
+                format!("{}, and its vCPUs run on nodes {}", scene.chosen_words(client), runs_on())
             }
             Self::Elsewhere => format!("its vCPUs run on nodes {}, where it may not live", runs_on()),
         }
@@ -169,7 +169,7 @@ fn need(scene: &Scene<'_>, client: usize) -> Need {
         return if waits { Need::Nothing } else { Need::Home(MoveKind::Evacuate, Lack::HomeLost) };
     }
     // Memory policies may be read after the client was bound.
-    let beside = this.seen.chosen_nodes.is_some() && this.home.iter().any(|&node| !scene.may_choose(client, node));
+    let beside = scene.chosen(client).is_some() && this.home.iter().any(|&node| !scene.may_choose(client, node));
     if this.known.bound.is_some() && beside && !waits {
         return Need::Home(MoveKind::Evacuate, Lack::BesideChosen);
     }
@@ -240,10 +240,12 @@ pub(super) fn calm(scene: &Scene<'_>, client: usize) -> bool {
     known.rebound_at.is_some_and(|moment| scene.at.0.saturating_sub(moment.0) > longest)
 }
 
-/// Whether a node has the cores and the memory for the whole client. Memory of which nobody knows
+/// Whether a node has the cores (hardware threads where the client prefers them) and the memory for
+/// the whole client. Memory of which nobody knows
 /// does not stand in the way of a first home: any is better than none.
 fn takes_whole(scene: &Scene<'_>, client: usize, node: usize) -> bool {
-    scene.clients[client].vcpus() <= scene.nodes[node].cores && has_room(scene, client, node)
+    let this = &scene.clients[client];
+    this.vcpus() <= scene.nodes[node].units(this) && has_room(scene, client, node)
 }
 
 fn has_room(scene: &Scene<'_>, client: usize, node: usize) -> bool {
@@ -284,8 +286,11 @@ pub(super) fn choose(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
 
 /// Homes that are compared: single nodes with a core for each vCPU; where none has, nodes with
 /// room, and the fewest, nearest ones that have the cores together. How many of its vCPUs are busy
-/// says which of these is better.
+/// says which of these is better. Of memory that somebody interleaved, all of those nodes.
 fn homes(scene: &Scene<'_>, client: usize) -> Vec<Vec<usize>> {
+    if let Some(home) = scene.spread_home(client) {
+        return vec![home];
+    }
     let single = |holds: &dyn Fn(usize) -> bool| -> Vec<Vec<usize>> {
         let nodes = (0..scene.nodes.len()).filter(|&node| holds(node)).collect();
         apart(scene, client, nodes).into_iter().map(|node| vec![node]).collect()
@@ -314,9 +319,8 @@ fn lost_at(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
     let seconds = if scene.policy.payback_seconds > 0.0 { scene.policy.payback_seconds } else { WEIGHED_SECONDS };
     let threads: f64 = home.iter().map(|&node| scene.nodes[node].threads).sum::<f64>().max(1.0);
     let crowding = |&node: &usize| {
-        let (before, own) = counted(scene, client, node);
-        let part = scene.nodes[node].threads / threads;
-        loss::crowding(scene, node, before + own * part) - loss::crowding(scene, node, before)
+        let (before, own) = counted(scene, client, node, scene.nodes[node].threads / threads);
+        loss::crowding(scene, node, before + own) - loss::crowding(scene, node, before)
     };
     let steady = match all_local(scene, client) {
         Some(_) => {
@@ -330,19 +334,20 @@ fn lost_at(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
 }
 
 /// CPUs that a node counts with where a client gets its first home, without the client, and those
-/// of the client: what idle vCPUs may do counts too. Where memory cannot follow, locality moves
+/// of a part of the client: what idle vCPUs may do counts too. Where memory cannot follow, locality moves
 /// would soon weigh the same again by what runs: a home by what may run would not last.
-pub(super) fn counted(scene: &Scene<'_>, client: usize, node: usize) -> (f64, f64) {
+fn counted(scene: &Scene<'_>, client: usize, node: usize, part: f64) -> (CpuLoad, CpuLoad) {
     let (this, place) = (&scene.clients[client], &scene.nodes[node]);
     let measured = !this.memory_moves() && this.demand.is_some();
-    if measured { (place.load, this.load) } else { (place.expected(this), this.expected) }
+    let (before, own) = if measured { (place.load, this.load) } else { (place.expected(this), this.expected) };
+    (before, place.of(this, own * part))
 }
 
 /// The load of a node in percent of its cores, as a first home counts it; with a part of the
 /// client.
 pub(super) fn percent(scene: &Scene<'_>, client: usize, node: usize, part: f64) -> f64 {
-    let (before, own) = counted(scene, client, node);
-    100.0 * (before + own * part) / scene.nodes[node].cores.max(1.0)
+    let (before, own) = counted(scene, client, node, part);
+    100.0 * (before + own).in_cores() / scene.nodes[node].cores.max(1.0)
 }
 
 /// The fewest, nearest nodes that hold the client together: the search that places new VMs, beside
@@ -350,8 +355,8 @@ pub(super) fn percent(scene: &Scene<'_>, client: usize, node: usize, part: f64) 
 fn straddle(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
     let this = &scene.clients[client];
     let allowed: Vec<usize> = (0..scene.nodes.len()).filter(|&node| scene.may_choose(client, node)).collect();
-    let cores: f64 = allowed.iter().map(|&node| scene.nodes[node].cores).sum();
-    if allowed.len() < 2 || this.vcpus() > cores {
+    let units: f64 = allowed.iter().map(|&node| scene.nodes[node].units(this)).sum();
+    if allowed.len() < 2 || this.vcpus() > units {
         return (!allowed.is_empty()).then_some(allowed);
     }
     let own = |node: usize| i128::from(this.bytes_on(&[node]));
@@ -367,7 +372,7 @@ fn straddle(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
             memory: scene.nodes[node].size,
             free: available,
             available,
-            vcpus_held: scene.nodes[node].expected(this).ceil() as u32,
+            vcpus_held: scene.nodes[node].expected(this).cpus.ceil() as u32,
             always_busy: scene.nodes[node].always_busy as u32,
             bandwidth: bandwidth::of_node(scene, node).map(|(_, given)| given as u64),
             traffic_held: bandwidth::of_node(scene, node).map_or(0, |(drawn, _)| drawn as u64),
@@ -377,7 +382,7 @@ fn straddle(scene: &Scene<'_>, client: usize) -> Option<Vec<usize>> {
     };
     let distance = |from: usize, to: usize| ((1.0 + scene.extra(from, to)) * 10.0).round() as u32;
     let distances = allowed.iter().map(|&from| allowed.iter().map(|&to| distance(from, to)).collect()).collect();
-    let host = Host::of(String::new(), allowed.iter().map(host_node).collect(), distances, false);
+    let host = Host::of(String::new(), allowed.iter().map(host_node).collect(), distances, this.vm.prefer_ht);
     let memory = if scene.policy.memory_aware { this.memory_size.0 } else { 0 };
     let traffic = this.traffic.unwrap_or(0.0) as u64;
     let demand = Demand { vcpus: this.vcpus() as u32, memory, least_home: 1, traffic };
@@ -397,7 +402,11 @@ fn describe(scene: &Scene<'_>, client: usize, home: &[usize]) -> String {
         format!("node {}: {} % loaded with it", scene.nodes[node].id, decimal(with, 0))
     };
     let loads = home.iter().map(load).collect::<Vec<_>>().join(", ");
-    let whole = if home.len() > 1 { "; no single node holds it" } else { "" };
+    let whole = match home {
+        [_] | [] => "",
+        _ if this.is_spread() => "; somebody interleaved its memory over these",
+        _ => "; no single node holds it",
+    };
     let devices = loss::devices_words(scene, client);
     match this.resident {
         Some(_) if all.0 == 0 => format!("{loads}, and it has no memory yet{whole}{devices}"),

@@ -1,5 +1,6 @@
 //! Whether a client may go to a node, threshold by threshold. The same code decides and explains.
 
+use super::cpu_load::CpuLoad;
 use super::scene::Scene;
 use super::{MoveKind, Refusal};
 use super::{bandwidth, communication, loss};
@@ -208,9 +209,12 @@ pub(super) fn may_take_part(
         rule("node_affinity", format!("it may not live on node {}{by}", node.id))
     };
     let chosen = || {
-        let chosen = scene.chosen(client).map_or_else(String::new, ToString::to_string);
-        rule("chosen_nodes", format!("somebody bound its memory to node {chosen}: that is where its home may be"))
+        let text = format!("{}: that is where its home may be", scene.chosen_words(client));
+        rule("chosen_nodes", text)
     };
+    // Who lives on one of the nodes was put there by somebody else.
+    let gathers = this.is_spread() && this.home.len() > 1 && !this.home.iter().all(|node| home.contains(node));
+    let spread = || rule("chosen_nodes", format!("{}: all of them are its home", scene.chosen_words(client)));
     let small = || {
         let text = format!("node {} has {} usable cores", node.id, node.cores);
         refusal("least_cores_node", node.cores, policy.least_cores_node.into(), "cores", text)
@@ -253,6 +257,7 @@ pub(super) fn may_take_part(
     let _all_heard = refuse(!scene.has_cpus(to), &no_cpus)
         && refuse(scene.has_cpus(to) && !scene.may_live(client, to), &affinity)
         && refuse(scene.may_live(client, to) && !scene.may_choose(client, to), &chosen)
+        && refuse(gathers && scene.may_choose(client, to), &spread)
         && refuse(node.cores < f64::from(policy.least_cores_node), &small)
         && refuse(together, &apart)
         && refuse(small_cache.is_some(), &caches)
@@ -287,18 +292,17 @@ pub(super) fn enough(scene: &Scene<'_>, gain: f64, witness: &mut impl Witness) -
 }
 
 /// CPUs of a client's load that are on a node if it lives at `home`.
-fn part_on(scene: &Scene<'_>, client: usize, node: usize, home: &[usize]) -> f64 {
+fn part_on(scene: &Scene<'_>, client: usize, node: usize, home: &[usize]) -> CpuLoad {
     if !home.contains(&node) {
-        return 0.0;
+        return CpuLoad::default();
     }
     let threads: f64 = home.iter().map(|&node| scene.nodes[node].threads).sum::<f64>().max(1.0);
-    scene.clients[client].load * scene.nodes[node].threads / threads
+    scene.load_on(client, node) * (scene.nodes[node].threads / threads)
 }
 
 /// Load of a node in percent of its cores, with all of a client there.
 pub(super) fn percent_with(scene: &Scene<'_>, client: usize, node: usize) -> f64 {
-    let this = &scene.clients[client];
-    scene.percent(node, this.load - part_on(scene, client, node, &this.home))
+    scene.percent(node, scene.load_on(client, node) - part_on(scene, client, node, &scene.clients[client].home))
 }
 
 /// Gains and costs of going to `to` alone, without any threshold.
@@ -310,9 +314,10 @@ pub(super) fn weigh(scene: &Scene<'_>, client: usize, to: usize) -> Verdict {
 pub(super) fn weigh_beside(scene: &Scene<'_>, client: usize, home: &[usize], partner: loss::Partner) -> Verdict {
     let this = &scene.clients[client];
     let more = |node: usize| part_on(scene, client, node, home) - part_on(scene, client, node, &this.home);
-    let loss = |node: usize, more: f64| loss::crowding(scene, node, (scene.nodes[node].load + more).max(0.0));
+    let loss = |node: usize, more: CpuLoad| loss::crowding(scene, node, (scene.nodes[node].load + more).or_none());
     let left = this.home.iter().filter(|node| !home.contains(node));
-    let crowding_gain = left.chain(home).map(|&node| loss(node, 0.0) - loss(node, more(node))).sum();
+    let now = CpuLoad::default();
+    let crowding_gain = left.chain(home).map(|&node| loss(node, now) - loss(node, more(node))).sum();
     let remote_gain = loss::steady(scene, client, &this.home) - loss::steady_beside(scene, client, home, partner)
         + loss::won_by_siblings(scene, client, home, partner)
         + communication::won_by_partners(scene, client, home);

@@ -157,7 +157,8 @@ pub(super) fn judge(scene: &Scene<'_>, client: usize, to: usize, witness: &mut i
         return Verdict::default();
     }
     let pre = scene.percent(from, 0.0) - scene.percent(to, 0.0);
-    let post = (scene.percent(from, -this.load) - scene.percent(to, this.load)).abs();
+    let post = scene.percent(from, -scene.load_on(client, from)) - scene.percent(to, scene.load_on(client, to));
+    let post = post.abs();
     // What costs least to find out comes first: most moves are refused here.
     let mut accepted = thresholds(scene, from, to, this.load, (pre, post), witness);
     if accepted || witness.wants_all() {
@@ -275,7 +276,7 @@ fn ends_waiting(scene: &Scene<'_>, from: usize, to: usize, moved: f64) -> bool {
     if !scene.policy.waiting_overrules_thrash {
         return false;
     }
-    let waiting = |node: usize, more: f64| loss::waiting(scene, node, scene.nodes[node].load + more);
+    let waiting = |node: usize, more: f64| loss::waiting(scene, node, scene.nodes[node].load.cpus + more);
     let ended = waiting(from, 0.0) + waiting(to, 0.0) - waiting(from, -moved) - waiting(to, moved);
     ended > 0.0 && ended >= scene.policy.gain_percent / 100.0 * scene.nodes[from].cores
 }

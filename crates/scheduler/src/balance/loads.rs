@@ -158,7 +158,7 @@ pub(super) fn add(scene: &mut Scene<'_>, client: usize, sign: f64) {
     let all: f64 = client.home.iter().map(|&node| scene.nodes[node].threads).sum::<f64>().max(1.0);
     for &node in &client.home {
         let node = &mut scene.nodes[node];
-        node.load = (node.load + sign * client.load * node.threads / all).max(0.0);
+        node.load = (node.load + node.of(client, client.load) * (sign * node.threads / all)).or_none();
         node.expect(client, sign * node.threads / all);
         if client.vm.counts_full() {
             node.always_busy = (node.always_busy + sign * client.vcpus() * node.threads / all).max(0.0);

@@ -24,7 +24,7 @@ use super::judge::{self, Quick, Verdict, Witness, refusal};
 use super::load::{self, local_points};
 use super::plan::Planned;
 use super::scene::Scene;
-use super::{MoveKind, communication, decimal, loss, siblings};
+use super::{MoveKind, communication, decimal, loss, queue, siblings};
 
 /// Clients of wide VMs that are compared with every node in one step; the next ones follow in the
 /// next step.
@@ -225,7 +225,9 @@ fn worth(scene: &Scene<'_>, client: usize, to: usize, verdict: &Verdict, witness
     let percent = 100.0 * worth / busy;
     if percent >= policy.gain_percent {
         // Threads that go to their memory spare it the way: that is worth it however little is won.
-        let enough = verdict.more_bytes <= 0 || judge::enough(scene, worth, witness);
+        // What somebody bound elsewhere has no way to go, and who bound the threads here had a reason.
+        let stays = scene.chosen(client).is_some() && !queue::follows(scene, client);
+        let enough = (verdict.more_bytes <= 0 && !stays) || judge::enough(scene, worth, witness);
         return enough.then_some(worth);
     }
     let text = || {

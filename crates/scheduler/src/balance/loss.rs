@@ -1,6 +1,7 @@
 //! CPU time that is lost to crowded nodes and to remote memory, and what going somewhere costs
 //! once. All in CPUs and CPU seconds.
 
+use super::cpu_load::CpuLoad;
 use super::scene::{ClientScene, Scene};
 use super::{BalancePolicy, communication, queue};
 use topology::NodeSet;
@@ -10,7 +11,7 @@ const UNKNOWN_EXTRA: f64 = 1.0;
 
 /// What `node` loses at this load: shared caches and bandwidth (growing with the square), hardware
 /// threads that share a core, and clients that wait. Convex, so that an even load loses least.
-pub(super) fn crowding(scene: &Scene<'_>, node: usize, load: f64) -> f64 {
+pub(super) fn crowding(scene: &Scene<'_>, node: usize, load: impl Into<CpuLoad>) -> f64 {
     crowding_of(&Crowding::of(scene.policy), scene.nodes[node].cores, scene.nodes[node].threads, load)
 }
 
@@ -31,11 +32,11 @@ impl Crowding {
 }
 
 /// [`crowding`] of so many cores and hardware threads: those of a node, or under a cache.
-pub(crate) fn crowding_of(crowding: &Crowding, cores: f64, threads: f64, load: f64) -> f64 {
-    let cores = cores.max(1.0);
-    let shared = crowding.shared * load * load / cores;
-    let second_threads = (load.min(threads) - cores).max(0.0);
-    let waiting = (load - threads).max(0.0);
+pub(crate) fn crowding_of(crowding: &Crowding, cores: f64, threads: f64, load: impl Into<CpuLoad>) -> f64 {
+    let (cores, load) = (cores.max(1.0), load.into());
+    let shared = crowding.shared * load.in_cores() * load.in_cores() / cores;
+    let second_threads = (load.cpus.min(threads) - load.doubled - cores).max(0.0);
+    let waiting = (load.cpus - threads).max(0.0);
     shared + second_threads * crowding.second_thread + waiting
 }
 

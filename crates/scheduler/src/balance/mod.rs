@@ -26,6 +26,7 @@ mod cache_scene;
 mod caches;
 mod check;
 mod communication;
+mod cpu_load;
 mod decimal;
 mod explanation;
 mod fairness;

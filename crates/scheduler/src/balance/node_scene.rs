@@ -1,6 +1,7 @@
 //! One node as a step looks at it: what it has, what its clients are entitled to there, and what
 //! may be expected of those that idle.
 
+use super::cpu_load::CpuLoad;
 use super::scene::ClientScene;
 use crate::{Moment, NodeObservation, Observation};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +20,7 @@ pub(super) struct NodeScene<'a> {
     /// Bytes of memory that the machine says it has.
     pub(super) size: u64,
     /// CPU time, in CPUs, that clients and everything else here are entitled to.
-    pub(super) load: f64,
+    pub(super) load: CpuLoad,
     /// CPUs that its clients waited for.
     pub(super) waited: f64,
     /// CPUs that count as busy whatever is done there: of latency-sensitive VMs.
@@ -28,7 +29,7 @@ pub(super) struct NodeScene<'a> {
     pub(super) crowded_since: Option<Moment>,
     /// The load with what may be expected of clients that idle or are not known yet: for the choice
     /// of a first home.
-    expected: f64,
+    expected: CpuLoad,
     /// What may be expected of strangers beyond their load, by user: of others it counts nothing.
     expected_of_strangers: BTreeMap<Option<u32>, f64>,
 }
@@ -38,25 +39,35 @@ impl NodeScene<'_> {
     /// What is latency-sensitive of them loads the node already.
     pub(super) fn begin(&mut self, others: f64, starting: &NodeUse) {
         self.always_busy = f64::from(starting.always_busy);
-        (self.load, self.expected) = (others + self.always_busy, others + f64::from(starting.vcpus));
+        (self.load, self.expected) = ((others + self.always_busy).into(), (others + f64::from(starting.vcpus)).into());
     }
 
     /// Adds what is expected of a client.
     pub(super) fn expect(&mut self, client: &ClientScene<'_>, part: f64) {
         let Some(user) = client.stranger() else {
-            self.expected = (self.expected + client.expected * part).max(0.0);
+            self.expected = (self.expected + self.of(client, client.expected) * part).or_none();
             return;
         };
         let load = client.load.min(client.expected);
-        self.expected = (self.expected + load * part).max(0.0);
+        self.expected = (self.expected + self.of(client, load) * part).or_none();
         let of_user = self.expected_of_strangers.entry(user).or_default();
         *of_user = (*of_user + (client.expected - load) * part).max(0.0);
     }
 
     /// CPUs that are expected to be used here, as far as that counts for a client.
-    pub(super) fn expected(&self, client: &ClientScene<'_>) -> f64 {
+    pub(super) fn expected(&self, client: &ClientScene<'_>) -> CpuLoad {
         let of_user = client.stranger().and_then(|user| self.expected_of_strangers.get(&user));
-        self.expected + of_user.copied().unwrap_or(0.0)
+        self.expected + of_user.copied().unwrap_or(0.0).into()
+    }
+
+    /// So many CPUs of a client here.
+    pub(super) fn of(&self, client: &ClientScene<'_>, cpus: f64) -> CpuLoad {
+        CpuLoad::of(cpus, client.vm.prefer_ht, self.cores, self.threads)
+    }
+
+    /// What a client's vCPUs are counted against: cores, or hardware threads where it prefers them.
+    pub(super) fn units(&self, client: &ClientScene<'_>) -> f64 {
+        if client.vm.prefer_ht { self.threads } else { self.cores }
     }
 }
 
@@ -85,11 +96,11 @@ pub(super) fn nodes<'a>(machine: &'a Machine, observation: &'a Observation) -> V
             cores: cores.len() as f64,
             threads,
             size,
-            load: 0.0,
+            load: CpuLoad::default(),
             waited: 0.0,
             always_busy: 0.0,
             crowded_since: None,
-            expected: 0.0,
+            expected: CpuLoad::default(),
             expected_of_strangers: BTreeMap::new(),
         }
     };

@@ -54,11 +54,8 @@ impl Queue {
 /// it to.
 pub(super) fn follows(scene: &Scene<'_>, client: usize) -> bool {
     let this = &scene.clients[client];
-    let may_come = this
-        .seen
-        .chosen_nodes
-        .as_ref()
-        .is_none_or(|chosen| this.home.iter().all(|&node| chosen.contains(scene.nodes[node].id)));
+    let kept = this.seen.chosen_nodes.as_ref();
+    let may_come = kept.is_none_or(|kept| this.home.iter().all(|&node| kept.contains(scene.nodes[node].id)));
     this.memory_moves() && !this.home.is_empty() && this.resident.is_some() && may_come
 }
 

@@ -19,6 +19,7 @@
 use super::bandwidth::Passages;
 use super::cache_scene::{Caches, Places};
 use super::communication::Partners;
+use super::cpu_load::CpuLoad;
 use super::node_scene::{NodeScene, nodes};
 use super::queue::Queue;
 use super::remember::Synced;
@@ -40,6 +41,8 @@ pub(super) struct ClientScene<'a> {
     pub(super) memory_size: Bytes,
     /// Nodes that its VM may live on; `None`: all.
     pub(super) allowed: Option<Cow<'a, NodeSet>>,
+    /// Nodes that somebody's policy keeps its memory on; `None`: nobody said any.
+    kept: Option<Cow<'a, NodeSet>>,
     pub(super) seen: &'a ClientObservation,
     pub(super) known: &'a ClientMemory,
     /// Index of its VM and of itself in the state.
@@ -185,6 +188,7 @@ impl<'a> Scene<'a> {
                     vcpus: claims::vcpus(vm, seen, machine.threads.len()),
                     memory_size: claims::memory(vm, seen, machine).saturating_sub(seen.far_memory()),
                     allowed: vm.allowed(machine),
+                    kept: seen.kept_nodes(),
                     seen,
                     known,
                     slot: (vm_slot, slot),
@@ -257,13 +261,30 @@ impl<'a> Scene<'a> {
         self.has_cpus(node) && allowed.is_none_or(|allowed| allowed.contains(self.nodes[node].id))
     }
 
-    /// The nodes that somebody bound the client's memory to; `None` where nobody did, and where
-    /// none of them may be a home: memory alone on a node without CPUs says nothing of where the
-    /// threads belong.
+    /// The nodes that somebody bound the client's memory to, or interleaved it over; `None` where
+    /// nobody did, and where none of them may be a home: memory alone on a node without CPUs says
+    /// nothing of where the threads belong.
     pub(super) fn chosen(&self, client: usize) -> Option<&NodeSet> {
-        let chosen = self.clients[client].seen.chosen_nodes.as_ref()?;
+        let chosen = self.clients[client].kept.as_deref()?;
         let can_live = |id: NodeId| self.index(id).is_some_and(|node| self.may_live(client, node));
         chosen.iter().any(can_live).then_some(chosen)
+    }
+
+    /// The home of a client whose memory somebody interleaved: all of those nodes that it may live
+    /// on. `None` where nobody did, or it may live on none.
+    pub(super) fn spread_home(&self, client: usize) -> Option<Vec<usize>> {
+        let spread = &self.clients[client].seen.spread_nodes;
+        let here = |&node: &usize| spread.contains(self.nodes[node].id) && self.may_live(client, node);
+        let home: Vec<usize> = (0..self.nodes.len()).filter(here).collect();
+        (!home.is_empty()).then_some(home)
+    }
+
+    /// What somebody chose of the client's memory, as the beginning of a sentence: `somebody bound
+    /// its memory to node 3`. Empty where nobody did.
+    pub(super) fn chosen_words(&self, client: usize) -> String {
+        let Some(chosen) = self.chosen(client) else { return String::new() };
+        let did = if self.clients[client].is_spread() { "interleaved its memory over" } else { "bound its memory to" };
+        format!("somebody {did} {}", topology::words::named("node", chosen))
     }
 
     /// Whether a node may be chosen as the client's home: it may live there, and nobody bound its
@@ -276,7 +297,7 @@ impl<'a> Scene<'a> {
     /// then.
     pub(super) fn is_crowded(&self, node: usize) -> bool {
         let this = &self.nodes[node];
-        this.load >= this.cores || this.waited >= self.policy.least_gain_cpus
+        this.load.in_cores() >= this.cores || this.waited >= self.policy.least_gain_cpus
     }
 
     /// How much farther than local memory `to` is from the CPUs of `from`: 0 for local, 1 for twice
@@ -343,8 +364,13 @@ impl<'a> Scene<'a> {
     }
 
     /// The load of a node in percent of its cores, with `more` CPUs.
-    pub(super) fn percent(&self, node: usize, more: f64) -> f64 {
-        100.0 * (self.nodes[node].load + more) / self.nodes[node].cores.max(1.0)
+    pub(super) fn percent(&self, node: usize, more: impl Into<CpuLoad>) -> f64 {
+        100.0 * (self.nodes[node].load + more.into()).in_cores() / self.nodes[node].cores.max(1.0)
+    }
+
+    /// A client's load on a node.
+    pub(super) fn load_on(&self, client: usize, node: usize) -> CpuLoad {
+        self.nodes[node].of(&self.clients[client], self.clients[client].load)
     }
 }
 
@@ -363,9 +389,14 @@ impl ClientScene<'_> {
         !matches!(self.vm.mobility, Mobility::Fixed { .. })
     }
 
-    /// Whether its memory may be moved.
+    /// Whether its memory may be moved: what somebody interleaved stays.
     pub(super) fn memory_moves(&self) -> bool {
-        matches!(self.vm.mobility, Mobility::Movable)
+        matches!(self.vm.mobility, Mobility::Movable) && !self.is_spread()
+    }
+
+    /// Whether somebody interleaved its memory.
+    pub(super) fn is_spread(&self) -> bool {
+        !self.seen.spread_nodes.is_empty()
     }
 
     /// Resident bytes in all; 0 where nobody knows.

@@ -14,6 +14,7 @@
 //! Example: nodes of 8 cores with 6 + 4 and 2 + 2 busy vCPUs: the 6 alone would leave 4 against 10;
 //! 4 against 2 leaves 8 and 6.
 
+use super::cpu_load::CpuLoad;
 use super::judge::{self, Quick, Verdict};
 use super::load::{self, Buckets};
 use super::plan::Planned;
@@ -96,8 +97,9 @@ fn near_pairs(scene: &Scene<'_>, from: &[usize], to: &[usize], ideal: f64) -> Ve
 fn judge_load(scene: &Scene<'_>, one: usize, other: usize) -> Option<(f64, String)> {
     let (&[from], &[to]) = (&scene.clients[one].home[..], &scene.clients[other].home[..]) else { return None };
     let moved = scene.clients[one].load - scene.clients[other].load;
+    let exchanged = |node: usize| scene.load_on(one, node) - scene.load_on(other, node);
     let (pre_from, pre_to) = (scene.percent(from, 0.0), scene.percent(to, 0.0));
-    let (post_from, post_to) = (scene.percent(from, -moved), scene.percent(to, moved));
+    let (post_from, post_to) = (scene.percent(from, -exchanged(from)), scene.percent(to, exchanged(to)));
     let (pre, post) = (pre_from - pre_to, (post_from - post_to).abs());
     let enough = load::thresholds(scene, from, to, moved, (pre, post), &mut Quick);
     if !enough || !may_change(scene, one, other, MoveKind::LoadSwap) {
@@ -160,9 +162,10 @@ fn can_turn(scene: &Scene<'_>, one: usize, other: usize, from: usize, to: usize)
 /// What a swap wins and costs: as two moves, the second of them after the first.
 pub(super) fn weigh(scene: &Scene<'_>, one: usize, other: usize) -> Verdict {
     let (from, to) = (scene.clients[one].home[0], scene.clients[other].home[0]);
-    let moved = scene.clients[one].load - scene.clients[other].load;
-    let loss = |node: usize, more: f64| loss::crowding(scene, node, (scene.nodes[node].load + more).max(0.0));
-    let crowding_gain = loss(from, 0.0) - loss(from, -moved) + loss(to, 0.0) - loss(to, moved);
+    let exchanged = |node: usize| scene.load_on(one, node) - scene.load_on(other, node);
+    let loss = |node: usize, more: CpuLoad| loss::crowding(scene, node, (scene.nodes[node].load + more).or_none());
+    let now = CpuLoad::default();
+    let crowding_gain = loss(from, now) - loss(from, -exchanged(from)) + loss(to, now) - loss(to, exchanged(to));
     // Of two clients of a VM each is a sibling of the other, where that goes.
     let siblings = scene.clients[one].family == scene.clients[other].family;
     let there = |partner: usize, node: usize| siblings.then_some((partner, node));

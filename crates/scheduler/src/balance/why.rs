@@ -1,6 +1,7 @@
 //! Why a VM is where it is: the same judges as in a step, asked about every node and made to say
 //! everything.
 
+use super::cpu_load::CpuLoad;
 use super::explanation::{Candidate, ClientExplanation, Explanation, Refusal};
 use super::judge::{Full, Quick, Verdict};
 use super::scene::Scene;
@@ -114,14 +115,15 @@ fn candidate(scene: &Scene<'_>, client: usize, node: usize) -> Candidate {
     let known = verdict.filter(|_| this.demand.is_some());
     let part = this.resident_bytes();
     let distance = |extra: f64| (1.0 + extra) * 10.0;
-    let more = if is_home { 0.0 } else { this.load };
+    let own = scene.load_on(client, node);
+    let more = if is_home { CpuLoad::default() } else { own };
     // A first home is decided by what may run.
     let percent = |with: bool| match (homeless, with) {
         (true, with) => first_homes::percent(scene, client, node, if with { 1.0 } else { 0.0 }),
-        (false, with) => scene.percent(node, if with { more } else { 0.0 }),
+        (false, with) => scene.percent(node, if with { more } else { CpuLoad::default() }),
     };
-    let before = scene.nodes[node].load - if alone { this.load } else { 0.0 };
-    let crowding = loss::crowding(scene, node, before + this.load) - loss::crowding(scene, node, before);
+    let before = scene.nodes[node].load - if alone { own } else { CpuLoad::default() };
+    let crowding = loss::crowding(scene, node, before + own) - loss::crowding(scene, node, before);
     Candidate {
         node: scene.nodes[node].id,
         is_home,

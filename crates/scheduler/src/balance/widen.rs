@@ -12,6 +12,8 @@
 //! `least_gain_cpus`. No memory moves for it. It comes back by a locality move, when a node alone
 //! is better again.
 //!
+//! Of a client that prefers hardware threads these count, not cores.
+//!
 //! **Properties.** Rests, returns and payback are those of load moves. A client that has a core for
 //! each vCPU on its node is never spread.
 //!
@@ -31,7 +33,8 @@ const JUDGED: usize = 4;
 pub(super) fn best(scene: &Scene<'_>, buckets: &load::Buckets) -> Option<(usize, Vec<usize>, Verdict)> {
     let mut best: Option<(usize, Vec<usize>, Verdict)> = None;
     for (from, bucket) in buckets.iter().enumerate().filter(|(from, _)| scene.is_crowded(*from)) {
-        let too_wide = |client: &&usize| scene.clients[**client].vcpus() > scene.nodes[from].cores;
+        let units = |client: usize| scene.nodes[from].units(&scene.clients[client]);
+        let too_wide = |client: &&usize| scene.clients[**client].vcpus() > units(**client);
         for &client in bucket.iter().filter(too_wide).take(JUDGED) {
             let Some((home, verdict)) = wider(scene, client, from) else { continue };
             if best.as_ref().is_none_or(|(.., known)| verdict.order(known).is_gt()) {
@@ -70,12 +73,13 @@ fn with_neighbours(scene: &Scene<'_>, client: usize, from: usize) -> Vec<usize> 
         let ((near, empty), (other_near, other_empty)) = (far(one), far(other));
         near.total_cmp(&other_near).then(empty.total_cmp(&other_empty)).then(one.cmp(&other))
     });
-    let (mut home, mut cores) = (vec![from], scene.nodes[from].cores);
+    let this = &scene.clients[client];
+    let (mut home, mut units) = (vec![from], scene.nodes[from].units(this));
     for node in others {
-        if cores >= scene.clients[client].vcpus() {
+        if units >= this.vcpus() {
             break;
         }
-        cores += scene.nodes[node].cores;
+        units += scene.nodes[node].units(this);
         home.push(node);
     }
     home.sort_unstable();

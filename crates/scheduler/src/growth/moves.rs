@@ -150,6 +150,9 @@ impl Moving<'_> {
             true => Ok(()),
             false => Err(MoveError::Tied { node: to, allowed: allowed.clone(), because }),
         };
+        let spread = "somebody interleaved its memory over these, and all of them are its home";
+        let nowhere = |_| Err(MoveError::Tied { node: to, allowed: client.spread_nodes.clone(), because: spread });
+        client.spread_nodes.first().map_or(Ok(()), nowhere)?;
         client.chosen_nodes.as_ref().map_or(Ok(()), |nodes| tied(nodes, "its memory was bound there"))?;
         let because = match vm.stated_nodes.as_ref().is_some_and(|stated| !stated.contains(to)) {
             true => "policy.node_affinity of its spec, or a rule, says so",

@@ -87,6 +87,19 @@ fn threads_and_memory_that_somebody_bound_apart_are_left_alone() {
 }
 
 #[test]
+fn threads_that_somebody_bound_away_from_bound_memory_stay_while_nothing_is_won() {
+    for idle in [0.0, 0.02, 0.1] {
+        let mut toy = Toy::new(EIGHT);
+        toy.vm("apart", 2, idle, Some(0), &[(1, 256)]).clients[0].chosen = nodes("1");
+        assert_eq!(toy.periods(120), [], "wants {idle}");
+    }
+    // 0.3 x 1 CPUs are lost: now they follow.
+    let mut toy = Toy::new(EIGHT);
+    toy.vm("apart", 2, 1.0, Some(0), &[(1, 256)]).clients[0].chosen = nodes("1");
+    assert_eq!(binds(&toy.periods(120)), [("apart".to_owned(), "1".to_owned())]);
+}
+
+#[test]
 fn a_node_that_can_be_no_home_is_no_choice_of_one() {
     // Memory on node 1, whose CPUs are all offline: the threads live on node 0.
     let mut toy = Toy::new(EIGHT);

@@ -23,6 +23,8 @@ pub(crate) struct ToyClient {
     pub(crate) groups: Vec<(VcpuGroup, f64)>,
     /// Nodes that somebody bound its memory to.
     pub(crate) chosen: Option<NodeSet>,
+    /// Nodes over which somebody interleaved it.
+    pub(crate) spread: NodeSet,
     /// Why nobody can say where its memory is.
     pub(crate) unknown: Option<String>,
 }
@@ -112,6 +114,7 @@ impl Toy {
             traffic: None,
             groups: Vec::new(),
             chosen: None,
+            spread: NodeSet::new(),
             unknown: None,
         };
         let key = VmKey { name: name.to_owned(), pid: 100 + self.vms.len() as u32, started: 1 };
@@ -230,6 +233,7 @@ impl Toy {
                     memory: client.unknown.is_none().then(|| client.memory.clone()),
                     memory_unknown_because: client.unknown.clone(),
                     chosen_nodes: client.chosen.clone(),
+                    spread_nodes: client.spread.clone(),
                     memory_size: client.size,
                     huge_page_size: client.huge_page_size,
                     traffic: client.traffic,

@@ -72,6 +72,8 @@ struct VmEntry {
     memory_fixed: bool,
     #[serde(default)]
     latency_sensitive: bool,
+    #[serde(default)]
+    prefer_ht: bool,
     busy: Option<f64>,
     #[serde(default, rename = "phase")]
     phases: Vec<PhaseEntry>,
@@ -219,7 +221,7 @@ impl VmEntry {
             mobility: if self.memory_fixed { Mobility::MemoryFixed { because } } else { Mobility::Movable },
             node_affinity: self.node_affinity.clone(),
             latency_sensitive: self.latency_sensitive,
-            stated: Stated::default(),
+            stated: Stated { prefer_ht: self.prefer_ht, ..Stated::default() },
             guest: None,
             clients,
         };

@@ -53,6 +53,8 @@ fn rule(stated: &Stated) -> Vec<String> {
         stated.node_affinity.as_ref().map(|nodes| format!("node_affinity = \"{nodes}\"")),
         stated.near_device.then(|| "near_device = true".to_owned()),
         stated.latency_sensitive.then(|| "latency_sensitive = true".to_owned()),
+        stated.prefer_ht.then(|| "prefer_ht = true".to_owned()),
+        stated.max_vcpus_per_node.map(|most| format!("max_vcpus_per_node = {most}")),
     ];
     lines.into_iter().flatten().collect()
 }

@@ -10,6 +10,7 @@ use qemu::RuntimeDir;
 use std::io::{stdin, stdout};
 use std::os::fd::AsFd;
 use std::time::Duration;
+use vm::backend::ReachedBy;
 use vm::{Launch, Plan};
 
 /// How long somebody who places a VM may take.
@@ -92,7 +93,7 @@ impl Destination for ThisHost<'_> {
             variables: None,
         };
         qemu::check(&launch)?;
-        switches::plug(self.0, &mut launch).map_err(|error| refused(format_args!("{error:#}")))?;
+        switches::plug(self.0, &ReachedBy::Qemu, &mut launch).map_err(|error| refused(format_args!("{error:#}")))?;
         // Where there is no room for it, too, another host is what helps.
         let reservation = Box::new(lock.reserve(&[&launch.plan], &running).map_err(|error| match error {
             qemu::QemuError::Memory { .. } => refused(error),

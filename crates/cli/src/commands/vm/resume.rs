@@ -7,6 +7,7 @@
 //! record says so, and the file is removed. A kill before it runs leads back to `suspended`.
 
 use crate::args_vm::ResumeArguments;
+use crate::commands::power_on::unfit;
 use crate::commands::run::{self, Output, Placed, Start};
 use crate::commands::vm::suspend::failure;
 use crate::commands::vm::{beside, stop};
@@ -57,12 +58,14 @@ pub(super) fn run(directory: &RuntimeDir, arguments: &ResumeArguments) -> anyhow
     let variables = Some(kept::inventory().variables_file(&spec.name));
     let (console, taps) = (run::console(&spec), vm::Taps::new());
     let mut launch = Launch { spec, plan, kernel: None, console, agent: false, taps, variables };
-    qemu::check(&launch).map_err(run::failure)?;
-    switches::plug(directory, &mut launch)?;
+    let by = reached_by(held.as_ref(), &about, &file);
+    let accelerator = backend::of(directory, &by).check(&launch);
+    let accelerator = accelerator.map_err(|error| unfit(error, &format!("VM {}", launch.spec.name)))?;
+    switches::plug(directory, &by, &mut launch)?;
     // From here on a signal must take back what is reserved, written and started.
     let start = Start::watch()?;
     let reservation = lock.reserve(&[&launch.plan], &running)?;
-    run::warn(&launch, &qemu::accelerator(launch.spec.most_vcpus()));
+    run::warn(&launch, &accelerator);
     let held = begin(held, (&about, &file), &launch.plan, machine.name)?;
     go_on(directory, Going { arguments, file, about, launch, held, start, reservation })
 }
@@ -140,6 +143,16 @@ fn show(placed: &Placed, foreign: Option<&VmSpec>, json: bool) -> anyhow::Result
     ))
 }
 
+/// What runs it from now on: what its record says; where none is kept, what wrote a file of its own
+/// reads it here, too.
+fn reached_by(held: Option<&Held>, about: &About, file: &Opened) -> ReachedBy {
+    match held {
+        Some(held) => held.record().life.backend.clone(),
+        None if file.beside().is_some() => about.life.backend.clone(),
+        None => ReachedBy::Qemu,
+    }
+}
+
 /// Writes down that it is being resumed.
 fn begin(held: Option<Held>, (about, file): (&About, &Opened), plan: &Plan, host: String) -> anyhow::Result<Held> {
     let (spec, topology) = (about.manifest.spec.clone(), plan.topology.clone());
@@ -149,8 +162,7 @@ fn begin(held: Option<Held>, (about, file): (&About, &Opened), plan: &Plan, host
         Some(mut held) => held.begin(Step::Resume, Proposal { spec, topology, placement }, now).map(|()| held),
         None => {
             // Its life goes on here; where it does not, nothing of it stays here.
-            // What wrote a file of its own reads it here, too.
-            let by = if file.beside().is_some() { about.life.backend.clone() } else { ReachedBy::Qemu };
+            let by = reached_by(None, about, file);
             let life = Life::from_elsewhere(&about.life, State::Starting, by, now);
             kept::inventory().create(&Record { spec, topology: Some(topology), placement: Some(placement), life })
         }
@@ -162,8 +174,8 @@ fn go_on(directory: &RuntimeDir, going: Going<'_>) -> anyhow::Result<()> {
     let Going { arguments, file, about, launch, mut held, start, reservation } = going;
     let own_file = held.record().life.suspended_in.as_deref() == Some(file.path());
     let view = TransferView::new(about.manifest.memory());
-    let reached_by = held.record().life.backend.clone();
-    let resumed = resume(directory, &reached_by, &file, &about, &launch, (&view, &start));
+    let by = held.record().life.backend.clone();
+    let resumed = resume(directory, &by, &file, &about, &launch, (&view, &start));
     let seconds = view.finish();
     let mut vm = match resumed {
         Ok(vm) => vm,

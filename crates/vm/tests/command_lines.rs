@@ -128,7 +128,7 @@ fn what_cannot_be_read_is_unknown() {
     assert!(unread("/opt/web -accel kvm -smp 2").is_some_and(|why| why.starts_with("it has no -m")));
     assert_eq!(unread("/opt/web -accel kvm -smp 2 -M pc"), None);
     let file = unread("kvm -m 1G -readconfig a.cfg").expect("unread");
-    assert!(file.starts_with("its options in a.cfg are unknown: "), "{file}");
+    assert!(file.starts_with("its options in a.cfg cannot be read: "), "{file}");
 }
 
 /// What `-m` and its like say: memory at start and at most.

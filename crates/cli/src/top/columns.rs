@@ -74,6 +74,11 @@ impl Column {
     }
 }
 
+/// No VM has no memory: of one that has none nobody knows how much.
+fn known(size: Bytes) -> Option<Bytes> {
+    (size > Bytes(0)).then_some(size)
+}
+
 /// All of them, from left to right: title, name as data, when it goes, value, cell.
 pub(super) const COLUMNS: [Column; 16] = [
     Column::left("VM", "vm", 0, |row| Value::Word(row.name.clone()), |row| row.name.clone()),
@@ -91,8 +96,8 @@ pub(super) const COLUMNS: [Column; 16] = [
         "Memory",
         "memory_bytes",
         5,
-        |row| Value::bytes(Some(row.memory_size)),
-        |row| bytes(Some(row.memory_size)),
+        |row| Value::bytes(known(row.memory_size)),
+        |row| bytes(known(row.memory_size)),
     ),
     Column::right("Resident", "resident_bytes", 7, |row| Value::bytes(row.resident), |row| mib(row.resident)),
     Column::right("At home", "local_bytes", 8, |row| Value::bytes(row.local), |row| mib(row.local)),
@@ -207,6 +212,11 @@ mod tests {
             assert!(needed - GAP <= width, "{needed} of {width}");
         }
         fitting.into_iter().map(|(index, _)| COLUMNS[index].title).collect()
+    }
+
+    #[test]
+    fn memory_that_nobody_knows_is_no_zero() {
+        assert_eq!([known(Bytes(0)), known(Bytes(1))], [None, Some(Bytes(1))]);
     }
 
     #[test]

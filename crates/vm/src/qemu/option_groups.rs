@@ -36,7 +36,7 @@ pub struct UnreadFile {
 
 impl fmt::Display for UnreadFile {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "its options in {} are unknown: {}", topology::input::excerpt(&self.file), self.why)
+        write!(formatter, "its options in {} cannot be read: {}", topology::input::excerpt(&self.file), self.why)
     }
 }
 
@@ -298,7 +298,7 @@ mod tests {
             groups.unread().map(ToString::to_string)
         };
         assert_eq!(said(Ok(Some("[memory]\nsize = \"1\"\n"))), None);
-        let unknown = "its options in a.cfg are unknown: ";
+        let unknown = "its options in a.cfg cannot be read: ";
         assert_eq!(said(Ok(None)), Some(format!("{unknown}there is no such file (any more)")));
         assert_eq!(said(Err("a pipe")), Some(format!("{unknown}a pipe")));
         assert_eq!(said(Ok(Some("[memory]\nsize = 1\n"))), Some(format!("{unknown}line 2 is none that QEMU takes")));

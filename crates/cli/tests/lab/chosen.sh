@@ -89,9 +89,10 @@ all() {
     if [ -s /tmp/others ]; then echo "FAIL $3: these may not use CPUs $2:"; cat /tmp/others; else echo "PASS $3"; fi
 }
 policy serve /tmp/served.sock &
+# A device that waits for nobody, named so that it looks like one of vhost-user's.
 share='memory-backend-memfd,id=m,size=32M,share=on,prealloc=on,host-nodes=1,policy=preferred'
 POLICY= vm served ff -object "$share" -object iothread,id=io1 -chardev socket,id=h,path=/tmp/served.sock,server=on,wait=off \
-    -netdev vhost-user,id=n,chardev=h
+    -device virtio-serial-pci -device virtconsole,chardev=h,name=vhost-user
 homenode balance --once --policy /tmp/eager.toml >/tmp/log 2>&1
 cat /tmp/log
 all served 2-3 "a first home takes all threads along"

@@ -180,7 +180,7 @@ fn drawn_to<'a>(scene: &Scene<'a>, client: usize) -> Option<&'a NodeSet> {
 /// Extra distance to its memory that stays.
 pub(super) fn of_memory(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
     let this = &scene.clients[client];
-    let follows = this.memory_moves() && scene.policy.move_memory;
+    let follows = scene.follows_to(client, home);
     let inner = || home.iter().map(|&node| extra_to(scene, home, node)).sum::<f64>() / home.len().max(1) as f64;
     if follows { inner() + stuck_extra(scene, this, home) } else { memory_extra(scene, this, home).unwrap_or(0.0) }
 }
@@ -255,8 +255,7 @@ fn stuck_extra(scene: &Scene<'_>, client: &ClientScene<'_>, home: &[usize]) -> f
 /// What a client pays once to be at a home, in CPU seconds: copying, and remote memory until it is
 /// copied.
 pub(super) fn transition(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
-    let this = &scene.clients[client];
-    if !this.memory_moves() || !scene.policy.move_memory {
+    if !scene.follows_to(client, home) {
         return 0.0;
     }
     let (lost, bytes) = queue::place(scene, client, home);
@@ -267,16 +266,15 @@ pub(super) fn transition(scene: &Scene<'_>, client: usize, home: &[usize]) -> f6
 
 /// Bytes that move when the client is at a home.
 pub(super) fn moving(scene: &Scene<'_>, client: usize, home: &[usize]) -> i128 {
-    let this = &scene.clients[client];
-    if !this.memory_moves() || !scene.policy.move_memory {
+    if !scene.follows_to(client, home) {
         return 0;
     }
-    away(scene, this, home).0.into()
+    away(scene, &scene.clients[client], home).0.into()
 }
 
 /// Seconds until the memory of a client that goes to `home` begins to follow.
 pub(super) fn queue_seconds(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
-    if !scene.clients[client].memory_moves() || !scene.policy.move_memory {
+    if !scene.follows_to(client, home) {
         return 0.0;
     }
     queue::before(scene, client, queue::place(scene, client, home)) as f64 / rate(scene)

@@ -54,9 +54,7 @@ impl Queue {
 /// it to.
 pub(super) fn follows(scene: &Scene<'_>, client: usize) -> bool {
     let this = &scene.clients[client];
-    let kept = this.seen.chosen_nodes.as_ref();
-    let may_come = kept.is_none_or(|kept| this.home.iter().all(|&node| kept.contains(scene.nodes[node].id)));
-    this.memory_moves() && !this.home.is_empty() && this.resident.is_some() && may_come
+    scene.follows_to(client, &this.home) && !this.home.is_empty() && this.resident.is_some()
 }
 
 /// What a client would lose at `home` until its memory has come, in CPUs, and the bytes that come.

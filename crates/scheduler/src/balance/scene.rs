@@ -293,6 +293,14 @@ impl<'a> Scene<'a> {
         self.may_live(client, node) && self.chosen(client).is_none_or(|chosen| chosen.contains(self.nodes[node].id))
     }
 
+    /// Whether the client's memory follows it to a home: not beside the nodes that somebody bound it to.
+    pub(super) fn follows_to(&self, client: usize, home: &[usize]) -> bool {
+        let this = &self.clients[client];
+        let bound = this.seen.chosen_nodes.as_ref();
+        let may_come = |bound: &NodeSet| home.iter().all(|&node| bound.contains(self.nodes[node].id));
+        this.memory_moves() && self.policy.move_memory && bound.is_none_or(may_come)
+    }
+
     /// Whether clients of a node wait for a CPU, or share cores with each other: all cores are busy
     /// then.
     pub(super) fn is_crowded(&self, node: usize) -> bool {

@@ -3,6 +3,7 @@
 mod check;
 mod check_growth;
 mod check_proxmox;
+mod check_proxmox_kinds;
 mod check_refused;
 mod cures;
 mod domain_edit;
@@ -16,3 +17,4 @@ mod emit_clouds;
 mod emit_libvirt;
 mod emit_texts;
 mod pins;
+mod proxmox_cures;

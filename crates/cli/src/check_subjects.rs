@@ -24,6 +24,9 @@ const RATES: Duration = Duration::from_secs(1);
 /// Where Proxmox VE has the configurations of a host's VMs.
 const OF_PROXMOX: &str = "/etc/pve/qemu-server";
 
+/// Endings of files; everything else without a slash is a VM.
+const FILE_ENDINGS: [&str; 5] = [".xml", ".conf", ".yaml", ".yml", ".json"];
+
 /// What is judged.
 pub(crate) enum Subject {
     /// A definition, and where it comes from.
@@ -99,7 +102,7 @@ pub(crate) fn subjects(arguments: &CheckArguments, here: &mut Here) -> anyhow::R
     let mut subjects = Subjects::default();
     for what in &arguments.what {
         let path = Path::new(what);
-        let is_file = what.contains('/') || [".xml", ".conf"].iter().any(|ending| what.ends_with(ending));
+        let is_file = what.contains('/') || FILE_ENDINGS.iter().any(|ending| what.ends_with(ending));
         match what.as_str() {
             "-" => subjects.add(what, definition("standard input", std::io::stdin().lock())),
             _ if path.is_dir() => match directory(path) {
@@ -189,6 +192,9 @@ fn vm(choice: &str, here: &mut Here) -> anyhow::Result<Subject> {
         Err(unknown) => return defined(choice, &unknown),
     };
     let vm = host.vms().find(|vm| vm.key == key).context("the VM ended")?;
+    if let Some(path) = vm.origin.id.as_deref().and_then(of_proxmox).filter(|path| path.is_file()) {
+        return file(&path);
+    }
     if vm.origin.manager.is_libvirt() {
         match dumped(vm.uuid.as_deref().unwrap_or(choice)) {
             Ok(text) => return Ok(Subject::Definition { text, source: format!("{}.xml", vm.key.name) }),

@@ -1,7 +1,8 @@
-//! Which VM a user means: by name, UUID or process number.
+//! Which VM a user means: by name, Proxmox's number (VMID), UUID or process number.
 //!
 //! Anybody can give a process any name and UUID. So what root, libvirt and whoever asks call a VM
-//! counts first, then numbers of processes, and what strangers call theirs last.
+//! counts first, then numbers of processes, and what strangers call theirs last. A VMID is looked
+//! for before a process number: who gives one means the VM of that number.
 
 use crate::failure::bad_input;
 use crate::nearest;
@@ -18,8 +19,10 @@ pub(crate) fn choose(observation: &Observation, choice: &str) -> anyhow::Result<
     let of = |wanted: &dyn Fn(&VmObservation) -> bool| -> Vec<&VmObservation> {
         observation.vms.iter().filter(|seen| wanted(seen)).collect()
     };
-    let ways: [&dyn Fn(&VmObservation) -> bool; 4] = [
+    let by_number = |seen: &VmObservation| seen.manager_id.as_deref() == Some(choice);
+    let ways: [&dyn Fn(&VmObservation) -> bool; 5] = [
         &|seen| !seen.stranger && by_name(seen),
+        &|seen| !seen.stranger && by_number(seen),
         &|seen| by_process(seen) || !seen.stranger && by_uuid(seen),
         &by_name,
         &by_uuid,
@@ -28,7 +31,7 @@ pub(crate) fn choose(observation: &Observation, choice: &str) -> anyhow::Result<
     match found[..] {
         [seen] => Ok(seen.vm.clone()),
         [] => Err(bad_input(format!(
-            "{choice}: no VM of this name, UUID or process number runs here. {}",
+            "{choice}: no VM of this name, VMID, UUID or process number runs here. {}",
             offered(choice, &of(&|_| true))
         ))),
         _ => Err(bad_input(format!(
@@ -57,10 +60,11 @@ fn offered(choice: &str, vms: &[&VmObservation]) -> String {
 }
 
 fn listed(vms: &[&VmObservation]) -> String {
+    let number = |seen: &VmObservation| seen.manager_id.as_ref().map_or_else(String::new, |id| format!("VMID {id}, "));
     let words = |seen: &&VmObservation| match (seen.vm.pid, seen.owner_uid) {
         (0, _) => seen.vm.name.clone(),
-        (pid, None) => format!("{} (process {pid})", seen.vm.name),
-        (pid, Some(owner)) => format!("{} (process {pid} of user {owner})", seen.vm.name),
+        (pid, None) => format!("{} ({}process {pid})", seen.vm.name, number(seen)),
+        (pid, Some(owner)) => format!("{} ({}process {pid} of user {owner})", seen.vm.name, number(seen)),
     };
     let each: Vec<String> = vms.iter().map(words).collect();
     format!("Running: {}", each.join(", "))
@@ -97,6 +101,18 @@ mod tests {
         let error = choose(&observation(&vms), "wbe07").unwrap_err().to_string();
         assert!(error.contains("Nearest: web07 (process 107), ") && error.contains("57 more run"), "{error}");
         assert!(error.len() < 200, "{error}");
+    }
+
+    #[test]
+    fn a_vm_of_proxmox_is_found_by_its_vmid_before_a_process_of_that_number() {
+        let mut observation = observation(&[("web", 70), ("db", 101), ("strange", 9)]);
+        observation.vms[0].manager_id = Some("101".to_owned());
+        (observation.vms[2].manager_id, observation.vms[2].stranger) = (Some("102".to_owned()), true);
+        let pid = |choice: &str| choose(&observation, choice).map(|vm| vm.pid);
+        assert_eq!(pid("101").unwrap(), 70);
+        assert_eq!(pid("db").unwrap(), 101);
+        let error = pid("102").unwrap_err().to_string();
+        assert!(error.contains("web (VMID 101, process 70)"), "{error}");
     }
 
     #[test]

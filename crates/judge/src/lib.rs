@@ -172,7 +172,7 @@ fn complete(scene: &Scene<'_>, finding: &mut Finding) {
             cure.changes = cure.changes.iter().copied().filter(|aspect| !follows(aspect)).collect();
             cure.changes.insert(Aspect::Shape);
             cure.advice =
-                format!("give it {} virtual nodes anew, each with sockets and a home of its own", target.nodes.len());
+                format!("give it {} virtual nodes anew, each with sockets of its own, at its home", target.nodes.len());
         }
     }
     // Bound node by node, each virtual node needs a vCPU that is there.

@@ -96,7 +96,8 @@ pub(crate) fn target(
     let fit = shape::fit(machine, vm, views, &ideal);
     let mut blocked = blocked(vm, fit, &ideal);
     if blocked.is_none() && fit != Fit::Sound {
-        let anew = anew(machine, occupancy, vm, fit, ideal)?;
+        let kept = kept_homes(machine, occupancy, vm, views).filter(|_| fit == Fit::Scattered);
+        let anew = at_homes(machine, anew(machine, occupancy, vm, fit, ideal)?, kept);
         let lost = (!keeps_memory(vm, &anew.nodes)).then_some(Cramped::UnevenMemory);
         match lost.or_else(|| cramped(machine, occupancy, vm, &anew.nodes)) {
             None => return Ok(Target { ideal_nodes, planned_cpus, ..anew }),
@@ -139,6 +140,18 @@ fn anew(machine: &Machine, occupancy: &Occupancy, vm: &ShapedVm, fit: Fit, ideal
     let plan = if spills { own(None, false)? } else { sized };
     let memory = shares(machine, vm, &plan);
     Ok(reshaped(vm, &plan, memory))
+}
+
+/// Virtual nodes that are cut anew at the homes that they had.
+fn at_homes(machine: &Machine, mut target: Target, homes: Option<Vec<NodeSet>>) -> Target {
+    for (node, home) in target.nodes.iter_mut().zip(homes.into_iter().flatten()) {
+        (node.cpus, node.home) = (cpus_of(machine, &home), home);
+        target.distances.clear();
+    }
+    if target.distances.is_empty() {
+        target.distances = distances(machine, &target.nodes);
+    }
+    target
 }
 
 fn blocked(vm: &ShapedVm, fit: Fit, ideal: &Plan) -> Option<String> {

@@ -261,6 +261,9 @@ pub struct VmObservation {
     /// Who started it.
     #[serde(default)]
     pub manager: Manager,
+    /// The number that its manager gave it: Proxmox's VMID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manager_id: Option<String>,
     /// The least trusted of the users that its process acts for; `None` where nobody says.
     #[serde(default)]
     pub owner_uid: Option<u32>,
@@ -337,6 +340,7 @@ impl VmObservation {
             said: Said::default(),
             uuid: None,
             manager: Manager::default(),
+            manager_id: None,
             owner_uid: None,
             stranger: false,
             unverified: false,

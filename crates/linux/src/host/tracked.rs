@@ -356,6 +356,7 @@ impl Tracked {
             device_nodes: self.device_nodes.clone(),
             uuid: self.vm.uuid.clone(),
             manager: self.vm.origin.manager,
+            manager_id: self.vm.origin.id.clone(),
             owner_uid: self.vm.owner_uid,
             unverified: self.vm.unverified,
             mapped: self.vm.mapped,

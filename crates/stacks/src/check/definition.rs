@@ -1,6 +1,7 @@
 //! A definition of a VM in the language of a stack that has VMs.
 
-use super::{CheckedDomain, proxmox, shaped};
+use super::proxmox::{self, Configuration};
+use super::{CheckedDomain, shaped};
 use crate::domain::{self, DomainError, Problem};
 use judge::{Finding, ShapedVm};
 use scheduler::Occupancy;
@@ -11,9 +12,14 @@ use topology::Machine;
 pub struct Definition {
     text: String,
     file: String,
-    vm: ShapedVm,
-    /// A configuration of Proxmox VE; else libvirt's domain XML.
-    of_proxmox: bool,
+    of: Of,
+}
+
+/// Whose it is.
+#[derive(Clone, Debug)]
+enum Of {
+    Libvirt(Box<ShapedVm>),
+    Proxmox(Box<Configuration>),
 }
 
 impl Definition {
@@ -21,14 +27,14 @@ impl Definition {
     /// says.
     ///
     /// # Errors
-    /// It is neither: file, place and what would be valid.
+    /// It is neither: file, place, what it seems to be and what would be valid.
     pub fn read(text: String, file: String) -> Result<Self, DomainError> {
-        let of_proxmox = proxmox::is_one(&text);
-        let vm = match of_proxmox {
-            true => proxmox::shaped(&text, &file)?,
-            false => shaped(&domain::parse(&text, &file)?, &text),
+        let of = match proxmox::kind(&text) {
+            proxmox::Kind::Configuration => Of::Proxmox(Box::new(Configuration::read(&text, &file)?)),
+            proxmox::Kind::Xml => Of::Libvirt(Box::new(shaped(&domain::parse(&text, &file)?, &text))),
+            proxmox::Kind::Else(what) => return Err(DomainError::new(&file, Problem::NoDefinition(what))),
         };
-        Ok(Self { text, file, vm, of_proxmox })
+        Ok(Self { text, file, of })
     }
 
     /// Where it comes from.
@@ -38,12 +44,20 @@ impl Definition {
 
     /// The VM that it defines.
     pub fn shaped(&self) -> &ShapedVm {
-        &self.vm
+        match &self.of {
+            Of::Libvirt(vm) => vm,
+            Of::Proxmox(configuration) => configuration.shaped(),
+        }
+    }
+
+    /// Whether it is a template of VMs (Proxmox VE): one that never runs, and holds nothing.
+    pub fn is_template(&self) -> bool {
+        matches!(&self.of, Of::Proxmox(configuration) if configuration.is_template())
     }
 
     /// The XML of a domain; `None` for what is none.
     pub fn domain(&self) -> Option<&str> {
-        (!self.of_proxmox).then_some(self.text.as_str())
+        matches!(self.of, Of::Libvirt(_)).then_some(self.text.as_str())
     }
 
     /// What is wrong with it for a machine, beside what others hold; each finding with its cure in
@@ -52,8 +66,8 @@ impl Definition {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn check(&self, machine: &Machine, others: &Occupancy) -> Result<Vec<Finding>, DomainError> {
-        if self.of_proxmox {
-            return Ok(proxmox::check(machine, others, &self.vm, &self.text, &self.file));
+        if let Of::Proxmox(configuration) = &self.of {
+            return Ok(configuration.check(machine, others));
         }
         Ok(CheckedDomain::new(machine, others, &self.text, &self.file)?.findings)
     }
@@ -64,9 +78,9 @@ impl Definition {
     /// # Errors
     /// It is no such configuration, or no home can be named for the VM.
     pub fn proxmox_numa_lines(&self, machine: &Machine, others: &Occupancy) -> Result<String, DomainError> {
-        if !self.of_proxmox {
-            return Err(DomainError::new(&self.file, Problem::NotProxmox));
+        match &self.of {
+            Of::Libvirt(_) => Err(DomainError::new(&self.file, Problem::NotProxmox)),
+            Of::Proxmox(configuration) => configuration.numa_lines(machine, others),
         }
-        proxmox::numa_lines(machine, others, &self.vm, &self.text, &self.file)
     }
 }

@@ -51,6 +51,13 @@ pub(crate) enum Problem {
     Proxmox { line: u32, key: String, value: String, valid: String },
     #[error("is no Proxmox VE configuration: `homenode check --cured` prints a domain with its homes")]
     NotProxmox,
+    #[error(
+        "it is {0}; expected a libvirt domain, as `virsh dumpxml` prints it, or a Proxmox VE configuration of a VM \
+        (/etc/pve/qemu-server/ID.conf)"
+    )]
+    NoDefinition(&'static str),
+    #[error("it is a template, which never runs as a VM: plan its clones, which have its lines")]
+    Template,
     #[error(transparent)]
     NoTarget(#[from] NoTarget),
 }

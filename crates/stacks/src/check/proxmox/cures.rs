@@ -279,29 +279,9 @@ fn aspects(findings: &[Finding]) -> BTreeSet<Aspect> {
     needed.flat_map(|finding| finding.cure.changes.iter().copied()).collect()
 }
 
-fn bare(what: &'static str, harm: Harm, sentence: String, because: &'static str) -> Finding {
-    let severity = match harm {
-        Harm::Refused | Harm::Waits => Severity::Problem,
-        Harm::Misled | Harm::Chance => Severity::Warning,
-    };
-    Finding {
-        what,
-        vm: None,
-        process: None,
-        severity,
-        harm,
-        sentence,
-        seen: String::new(),
-        spots: Vec::new(),
-        cost: None,
-        because,
-        cure: judge::Cure::default(),
-    }
-}
-
 fn refused(refusal: Refusal) -> Finding {
     let because = "Proxmox does not start such a VM, or QEMU ends at once";
-    let mut finding = bare("start_refused", Harm::Refused, refusal.sentence, because);
+    let mut finding = Finding::new("start_refused", Harm::Refused, refusal.sentence, because);
     finding.seen = match refusal.says.strip_prefix("QEMU: ") {
         Some(says) => format!("QEMU says: {says}"),
         None => format!("Proxmox says: {}", refusal.says),
@@ -311,7 +291,7 @@ fn refused(refusal: Refusal) -> Finding {
 }
 
 fn otherwise(mend: Mend) -> Finding {
-    let mut finding = bare(mend.what, mend.harm, mend.sentence, mend.because);
+    let mut finding = Finding::new(mend.what, mend.harm, mend.sentence, mend.because);
     if mend.is_note {
         finding.severity = Severity::Note;
     }
@@ -335,7 +315,7 @@ fn reserved_at_start(mut finding: Finding) -> Finding {
 pub(super) fn template(vm: &ShapedVm, conf: &Conf) -> Finding {
     let sentence = "it is a template, which never runs as a VM: it was not judged".to_owned();
     let because = "Proxmox starts a template to back it up only, with its disks and one vCPU, whatever else is written";
-    let mut finding = bare("template", Harm::Misled, sentence, because);
+    let mut finding = Finding::new("template", Harm::Misled, sentence, because);
     finding.severity = Severity::Note;
     (finding.vm, finding.spots) = (Some(vm.name.clone()), conf.spots(["template"]));
     finding.cure.advice = "check its clones: they have its lines".to_owned();

@@ -102,19 +102,12 @@ impl Configuration {
     fn waiting(&self, next: &Conf) -> Finding {
         let changes = self.conf.changes_to(next);
         let words: Vec<String> = changes.iter().map(|change| change.line().replace("# ", "")).collect();
-        Finding {
-            what: "changes_wait",
-            vm: Some(self.vm.name.clone()),
-            process: None,
-            severity: Severity::Note,
-            harm: Harm::Misled,
-            sentence: format!("changes wait in [PENDING] for its next start: {}", excerpt(&words.join(", "))),
-            seen: String::new(),
-            spots: Vec::new(),
-            cost: None,
-            because: "it is judged as it runs; what is cured is the VM that starts next",
-            cure: Cure { advice: format!("`qm pending {}` shows them", self.conf.id()), ..Cure::default() },
-        }
+        let sentence = format!("changes wait in [PENDING] for its next start: {}", excerpt(&words.join(", ")));
+        let because = "it is judged as it runs; what is cured is the VM that starts next";
+        let mut found = Finding::new("changes_wait", Harm::Misled, sentence, because);
+        (found.severity, found.vm) = (Severity::Note, Some(self.vm.name.clone()));
+        found.cure.advice = format!("`qm pending {}` shows them", self.conf.id());
+        found
     }
 
     /// Lines that bring a VM that exists to its home, with the `qm set` that writes the same, and

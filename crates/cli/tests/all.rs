@@ -5,6 +5,7 @@ mod advise;
 mod architecture;
 mod backends;
 mod calibrate;
+mod cases;
 mod check;
 mod claims;
 mod closed_reader;

@@ -6,6 +6,7 @@ mod architecture;
 mod backends;
 mod benches;
 mod calibrate;
+mod cases;
 mod check;
 mod check_cured;
 mod check_fleet;

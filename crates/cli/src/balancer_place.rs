@@ -127,8 +127,9 @@ pub(crate) fn look(arguments: &StateArguments) -> Option<Watched> {
     (!seen.is_empty()).then(|| seen.swap_remove(living))
 }
 
-/// The process that holds the lock of this user or of the system, by its number where that is known;
-/// `None` where nobody does. One that has just started, or was stopped then, has no state yet.
+/// The process that holds the lock of this user or of the system, by its number where that is
+/// known; `None` where nobody does. One that has just started, or was stopped then, has no state
+/// yet.
 pub(crate) fn lock_holder() -> Option<Option<u32>> {
     let own = RuntimeDir::of_this_user().join(LOCK);
     let of_system = Some(Path::new(OF_SERVICE).join(LOCK)).filter(|_| !is_apart());

@@ -20,8 +20,8 @@ fn qemu(test: &str) -> Option<PathBuf> {
     found
 }
 
-/// Copied by another process: a file that this one had open to write may be so in a child that another
-/// test starts meanwhile, and such a file cannot be run.
+/// Copied by another process: a file that this one had open to write may be so in a child that
+/// another test starts meanwhile, and such a file cannot be run.
 fn copy_program(from: &Path, to: &Path) {
     assert!(Command::new("cp").args([from, to]).status().expect("cp").success());
 }

@@ -102,7 +102,7 @@ for process in $(pidof policy) $(pid served); do for task in /proc/"$process"/ta
 for task in /proc/"$(pid served)"/task/*; do case $(cat "$task/comm") in CPU*) taskset -p 3 "${task##*/}" >/dev/null ;; esac; done
 homenode doctor served >/tmp/said 2>&1
 cat /tmp/said
-check "doctor finds threads away from the vCPUs" 'PROBLEM .*VM served: .*may run only away from the VM.s home'
+check "doctor finds threads away from the vCPUs" 'PROBLEM .*VM served: the emulator.s threads, iothread 1, policy'
 check "the process that serves it is one of them" 'policy \(process [0-9]+\)'
 homenode doctor served --fix >/tmp/log 2>&1
 cat /tmp/log
@@ -114,7 +114,7 @@ none "and finds no thread away any more" 'may run only away'
 ends served
 for process in $(pidof policy); do kill -9 "$process"; done
 
-spec own 'policy.vnuma = false'
+printf 'name = "own"\nvcpus = 2\nmemory = "128 MiB"\n' >/tmp/own.toml
 run own
 cpus_of_own() { echo "$pid" >/tmp/own.pid; cpus own; }
 cpus_of_own

@@ -129,8 +129,8 @@ impl Actor<'_> {
                 continue;
             }
             match sys::affinity(*thread) {
-                // It is there already, by its manager's doing, or as much of it as its cpuset allows.
-                Ok(now) if !now.is_empty() && now.is_subset(cpus) => {}
+                // Its manager did it, or nothing is to be done.
+                Ok(now) if now == *cpus => {}
                 Err(_) => {}
                 Ok(_) => {
                     if let Err(error) = binding::bind_any(*thread, cpus) {

@@ -116,8 +116,8 @@ fn policies(
     shown.policies = Some(policies);
 }
 
-/// Puts what was estimated of a part of a block in the place of what the kernel says of mappings that
-/// go beyond it.
+/// Puts what was estimated of a part of a block in the place of what the kernel says of mappings
+/// that go beyond it.
 fn part(
     region: &Region,
     mappings: &[Mapping],
@@ -358,8 +358,8 @@ mod tests {
 
     #[test]
     fn a_part_of_a_block_has_what_was_estimated_of_it_and_not_the_whole() {
-        // One block of 64 MiB: the lower half is virtual node 0's and on node 0, the upper half virtual
-        // node 1's and on node 1. The kernel says 32 MiB on each of both, of the whole.
+        // One block of 64 MiB: the lower half is virtual node 0's and on node 0, the upper half
+        // virtual node 1's and on node 1. The kernel says 32 MiB on each of both, of the whole.
         let mappings = [mapping(100, &[(0, 32), (1, 32)]), mapping(164, &[])];
         let client = |at: u64| VmClient {
             fixed_memory: Bytes::from_mib(32),

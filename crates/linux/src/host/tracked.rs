@@ -249,8 +249,7 @@ impl Tracked {
         self.said.run_state = run_state.or(self.said.run_state);
         if of_shape {
             // What it said of devices may tell the rest of its memory from them.
-            let unknown = |client: &VmClient| client.memory_unknown_because.is_some();
-            if self.vm.unread.is_none() && self.vm.clients.iter().any(unknown) {
+            if self.vm.lacks_memory() {
                 self.examine(root, around);
             }
             self.said_before = false;

@@ -28,8 +28,8 @@ pub const OPEN_NO_LINK: i32 = libc::O_NOFOLLOW;
 pub const OPEN_NO_WAIT: i32 = libc::O_NONBLOCK;
 
 /// Finds a file as a process sees it whose root directory is `root`: links in the path never lead
-/// out of that, and `/proc/PID/root` and its like are not followed (`RESOLVE_IN_ROOT` of openat2(2),
-/// Linux 5.6). With `at_hand` only what the kernel knows without asking a file system
+/// out of that, and `/proc/PID/root` and its like are not followed (`RESOLVE_IN_ROOT` of
+/// openat2(2), Linux 5.6). With `at_hand` only what the kernel knows without asking a file system
 /// (`RESOLVE_CACHED`, Linux 5.12): no path makes this wait.
 ///
 /// # Errors

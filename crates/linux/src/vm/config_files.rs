@@ -15,8 +15,9 @@ use crate::process::Identity;
 use crate::root::{Root, numbered_entries};
 use crate::sys::{effective_user_id, find_in, open_regular};
 use crate::users::{Trusted, Users};
+use ::vm::qemu::UnreadBecause;
 use std::fs::File;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -29,36 +30,36 @@ const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
 const OF_THIS_HOST: [&str; 11] =
     ["bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs", "tmpfs", "xfs", "zfs"];
 
-/// The text of a file that process `pid` was given; `None`: there is none.
+/// The text of a file that process `pid` was given.
 ///
 /// # Errors
 /// Why it cannot be read, or is not that which QEMU read.
-pub(super) fn read(root: &Root, pid: u32, status: &str, file: &str) -> Result<Option<String>, String> {
-    let unread = |error: std::io::Error| error.to_string();
+pub(super) fn read(root: &Root, pid: u32, status: &str, file: &str) -> Result<String, UnreadBecause> {
+    let unread = |error: io::Error| match error.kind() {
+        ErrorKind::NotFound => UnreadBecause::Gone,
+        _ => UnreadBecause::Failed(error.to_string()),
+    };
     let trusted = Users::read(root).trusted_by(effective_user_id());
     let is_strangers = root.is_live() && !owner::of(status).is_some_and(|user| trusted.has(user));
     let path = match Path::new(file) {
         path if path.is_absolute() => path.to_owned(),
         path => directory(root, pid).map_err(unread)?.join(path),
     };
-    let found = match find_in(&root.process(pid, "root"), &path, is_strangers) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        found => found.map_err(unread)?,
-    };
+    let found = find_in(&root.process(pid, "root"), &path, is_strangers).map_err(unread)?;
     if is_strangers && !is_of_trusted(root, pid, &found, &trusted) {
-        return Err("neither its user nor that of the VM is trusted; the VM's user can ask".to_owned());
+        return Err(UnreadBecause::Untrusted);
     }
     let opened = open_regular(&found).map_err(unread)?;
     let metadata = opened.metadata().map_err(unread)?;
     let changed = metadata.modified().map_err(unread)?;
     if root.is_live() && began(pid).is_none_or(|began| changed > began + CLOCKS_DIFFER) {
-        return Err("it changed since QEMU read it".to_owned());
+        return Err(UnreadBecause::Changed);
     }
     // What has no length is no text, but what the kernel makes up for each reader.
     if metadata.len() == 0 {
-        return Ok(Some(String::new()));
+        return Ok(String::new());
     }
-    String::from_utf8(limited(opened, LONGEST_TEXT).map_err(unread)?).map(Some).map_err(|_| "it is no text".to_owned())
+    String::from_utf8(limited(opened, LONGEST_TEXT).map_err(unread)?).map_err(|_| UnreadBecause::NoText)
 }
 
 /// Whether a file belongs to a trusted user and is on a file system that always answers.
@@ -73,7 +74,7 @@ fn is_of_trusted(root: &Root, pid: u32, found: &File, trusted: &Trusted) -> bool
     mounts.lines().find_map(is_here) == Some(true) && found.metadata().is_ok_and(|file| trusted.has(file.uid()))
 }
 
-fn directory(root: &Root, pid: u32) -> std::io::Result<PathBuf> {
+fn directory(root: &Root, pid: u32) -> io::Result<PathBuf> {
     std::fs::read_link(root.process(pid, "cwd"))
 }
 
@@ -103,13 +104,13 @@ mod tests {
         symlink(directory.path(), root.process(7, "root/out")).unwrap();
         let of = |file: &str| read(&root, 7, STATUS, file);
         for file in ["/vms/a.cfg", "a.cfg", "../vms/./a.cfg", "/link.cfg", "/../../vms/a.cfg"] {
-            assert_eq!(of(file), Ok(Some("inside".to_owned())), "{file}");
+            assert_eq!(of(file), Ok("inside".to_owned()), "{file}");
         }
-        assert_eq!(of("/out/vms/a.cfg"), Ok(None));
-        assert_eq!(of("/dev/fd/63"), Ok(None));
-        assert_eq!(of("/vms"), Err("it is no regular file".to_owned()));
+        assert_eq!(of("/out/vms/a.cfg"), Err(UnreadBecause::Gone));
+        assert_eq!(of("/dev/fd/63"), Err(UnreadBecause::Gone));
+        assert_eq!(of("/vms"), Err(UnreadBecause::Failed("it is no regular file".to_owned())));
         std::fs::write(root.process(7, "root/long.cfg"), vec![b'#'; 1 + LONGEST_TEXT as usize]).unwrap();
-        assert!(of("/long.cfg").unwrap_err().contains("more than"));
+        assert!(of("/long.cfg").unwrap_err().to_string().contains("more than"));
     }
 
     #[test]
@@ -124,13 +125,13 @@ mod tests {
         let file = place.path().join("a.cfg");
         std::fs::write(&file, "x").unwrap();
         File::options().write(true).open(&file).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
-        assert_eq!(of(ours, &file), Ok(Some("x".to_owned())));
+        assert_eq!(of(ours, &file), Ok("x".to_owned()));
         // Whoever runs this test is trusted by it, and so is what it wrote.
-        assert_eq!(of(stranger, &file), Ok(Some("x".to_owned())));
+        assert_eq!(of(stranger, &file), Ok("x".to_owned()));
         assert!(of(stranger, Path::new("/proc/self/status")).is_err(), "no file system that keeps files");
         if ours == 0 {
             std::os::unix::fs::chown(&file, Some(stranger), None).unwrap();
-            assert!(of(stranger, &file).unwrap_err().contains("trusted"));
+            assert_eq!(of(stranger, &file), Err(UnreadBecause::Untrusted));
         }
     }
 
@@ -142,12 +143,12 @@ mod tests {
         std::fs::write(&file, "now").unwrap();
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let of = |file: &Path| read(&Root::default(), std::process::id(), &status, file.to_str().unwrap());
-        assert_eq!(of(&pipe), Err("it is no regular file".to_owned()));
+        assert_eq!(of(&pipe), Err(UnreadBecause::Failed("it is no regular file".to_owned())));
         let old = SystemTime::now() - Duration::from_secs(3600);
         let modified = |at| std::fs::File::options().write(true).open(&file).unwrap().set_modified(at).unwrap();
         modified(old);
-        assert_eq!(of(&file), Ok(Some("now".to_owned())));
+        assert_eq!(of(&file), Ok("now".to_owned()));
         modified(SystemTime::now() + Duration::from_secs(60));
-        assert_eq!(of(&file), Err("it changed since QEMU read it".to_owned()));
+        assert_eq!(of(&file), Err(UnreadBecause::Changed));
     }
 }

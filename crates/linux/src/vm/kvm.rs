@@ -5,9 +5,10 @@
 //! PROGRAM`), from a file that an upgrade has replaced. Other programs have VMs of KVM too.
 //!
 //! **Rule.** A process whose words are QEMU's is QEMU by what it has: a VM of KVM, the code of a
-//! file that is called QEMU, or threads that QEMU names (`CPU 0/TCG`) or a guest's memory. Its words
-//! alone count only where none of that may be seen. The file alone is not enough: whoever runs it
-//! needs a guest ([`RunningVm`](super::RunningVm) looks for its memory and its vCPU threads).
+//! file that is called QEMU, or threads that QEMU names (`CPU 0/TCG`) or a guest's memory. Its
+//! words alone count only where none of that may be seen. The file alone is not enough: whoever
+//! runs it needs a guest ([`RunningVm`](super::RunningVm) looks for its memory and its vCPU
+//! threads).
 //!
 //! A descriptor of KVM is seen by who has the rights of its user. `CAP_SYS_PTRACE` alone, which the
 //! service has, does not open the directory of descriptors, but shows what is mapped: each vCPU has

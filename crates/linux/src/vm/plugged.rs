@@ -50,6 +50,11 @@ impl VmClient {
 }
 
 impl RunningVm {
+    /// Whether it cannot be told where memory of a client is, that its command line speaks of.
+    pub(crate) fn lacks_memory(&self) -> bool {
+        self.unread.is_none() && self.clients.iter().any(|client| client.memory_unknown_because.is_some())
+    }
+
     /// Takes over from its monitor where memory is plugged in, into which virtual nodes, and how
     /// much of it its guest has.
     pub fn told_of_plugged(&mut self, blocks: &[PluggedMemory]) {

@@ -17,14 +17,14 @@ mod write;
 pub use command_line::{Backend, BackendKind, CommandLine, NumaNode};
 pub use doubt::Doubt;
 pub use guest_cpus::{GuestCaches, GuestCpus};
-pub use option_groups::{OptionGroups, ReadFile, UnreadFile};
+pub use option_groups::{OptionGroups, ReadFile, UnreadBecause, UnreadFile};
 pub use qmp_socket::qmp_socket;
 pub use sizes::memory_size;
 pub use vcpu_topology::{VcpuTopology, vcpu_id};
 pub use write::{MONITOR, escape, memory_id, policy_word};
 
-/// Whether a program of this path is called as QEMU as a VM is: `qemu-system-x86_64`, `qemu-kvm` (Red
-/// Hat), `kvm` (Proxmox, Debian). Wrappers and package managers put something around the name:
+/// Whether a program of this path is called as QEMU as a VM is: `qemu-system-x86_64`, `qemu-kvm`
+/// (Red Hat), `kvm` (Proxmox, Debian). Wrappers and package managers put something around the name:
 /// `.qemu-system-x86_64-wrapped` (NixOS), `qemu-kvm.real`, `qemu-kvm;5f3a (deleted)`.
 pub fn is_qemu(program: &str) -> bool {
     let name = program.rsplit('/').next().unwrap_or(program);

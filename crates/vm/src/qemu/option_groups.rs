@@ -21,9 +21,37 @@ use super::options::Options;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Reads a configuration file of a process: its text; `None` where there is none; why it cannot be
-/// read.
-pub type ReadFile<'a> = dyn FnMut(&str) -> Result<Option<String>, String> + 'a;
+/// Reads a configuration file of a process: its text, or why it cannot be read.
+pub type ReadFile<'a> = dyn FnMut(&str) -> Result<String, UnreadBecause> + 'a;
+
+/// Why a configuration file cannot be read, or is not that which QEMU read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnreadBecause {
+    /// There is none.
+    #[error("there is no such file (any more)")]
+    Gone,
+    /// Only a command line is at hand.
+    #[error("files of other hosts are not read")]
+    Elsewhere,
+    /// Anybody could have made it.
+    #[error("neither its user nor that of the VM is trusted; the VM's user can ask")]
+    Untrusted,
+    /// It is younger than the process.
+    #[error("it changed since QEMU read it")]
+    Changed,
+    /// It is no UTF-8.
+    #[error("it is no text")]
+    NoText,
+    /// A line that QEMU does not take, from 1.
+    #[error("line {0} is none that QEMU takes")]
+    Line(usize),
+    /// More files than are read.
+    #[error("more than {MOST_FILES} files")]
+    TooMany,
+    /// The system says why.
+    #[error("{0}")]
+    Failed(String),
+}
 
 /// A configuration file of which nobody knows what it said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +59,7 @@ pub struct UnreadFile {
     /// As it is named on the command line.
     pub file: String,
     /// Why.
-    pub why: String,
+    pub why: UnreadBecause,
 }
 
 impl fmt::Display for UnreadFile {
@@ -93,10 +121,7 @@ fn group_of(option: &str) -> Option<(&'static str, &'static str)> {
 impl<'a> OptionGroups<'a> {
     /// Reads program and arguments, of which no file can be read.
     pub fn of(arguments: &'a [String]) -> Self {
-        Self::with_files(arguments, &mut |file| match file {
-            USUAL_FILE => Ok(None),
-            _ => Err("files of other hosts are not read".to_owned()),
-        })
+        Self::with_files(arguments, &mut |_| Err(UnreadBecause::Elsewhere))
     }
 
     /// Reads program and arguments, and the files that they name.
@@ -111,7 +136,7 @@ impl<'a> OptionGroups<'a> {
         };
         let words = words(arguments);
         if !words.iter().any(|(option, _)| matches!(*option, "no-user-config" | "nodefconfig"))
-            && let Ok(Some(text)) = read(USUAL_FILE)
+            && let Ok(text) = read(USUAL_FILE)
         {
             this.add_file(USUAL_FILE, &text);
         }
@@ -130,22 +155,17 @@ impl<'a> OptionGroups<'a> {
 
     fn read_config(&mut self, file: &str, read: &mut ReadFile<'_>) {
         self.files += 1;
-        let unread = |why: String| UnreadFile { file: file.to_owned(), why };
-        let text = if self.files > MOST_FILES { Err(format!("more than {MOST_FILES} files")) } else { read(file) };
+        let text = if self.files > MOST_FILES { Err(UnreadBecause::TooMany) } else { read(file) };
         match text {
-            Ok(Some(text)) => self.add_file(file, &text),
-            Ok(None) => self.unread = Some(unread("there is no such file (any more)".to_owned())),
-            Err(why) => self.unread = Some(unread(why)),
+            Ok(text) => self.add_file(file, &text),
+            Err(why) => self.unread = Some(UnreadFile { file: file.to_owned(), why }),
         }
     }
 
     fn add_file(&mut self, file: &str, text: &str) {
         match config_file::parse(text) {
             Ok(sections) => sections.into_iter().for_each(|(group, options)| self.add(&group, "", options)),
-            Err(line) => {
-                let why = format!("line {line} is none that QEMU takes");
-                self.unread = Some(UnreadFile { file: file.to_owned(), why });
-            }
+            Err(line) => self.unread = Some(UnreadFile { file: file.to_owned(), why: UnreadBecause::Line(line) }),
         }
     }
 
@@ -277,7 +297,9 @@ mod tests {
     fn a_file_counts_where_it_is_named_and_set_changes_what_is_there() {
         let line = arguments("qemu -m 32 -readconfig a.cfg -smp 8 -set device.d.node=1 -set device.none.node=2 -set x");
         let text = "[memory]\n size = \"64\"\n[smp-opts]\n cpus = \"4\"\n sockets = \"2\"\n[device \"d\"]\n driver = \"pc-dimm\"\n";
-        let groups = OptionGroups::with_files(&line, &mut |file| Ok((file == "a.cfg").then(|| text.to_owned())));
+        let groups = OptionGroups::with_files(&line, &mut |file| {
+            if file == "a.cfg" { Ok(text.to_owned()) } else { Err(UnreadBecause::Gone) }
+        });
         let machine = |key: &str| groups.one("machine", key);
         assert_eq!(
             (groups.one("memory", "size"), machine("smp.cpus"), machine("smp.sockets")),
@@ -290,17 +312,15 @@ mod tests {
     #[test]
     fn what_a_file_said_that_cannot_be_read_is_unknown() {
         let line = arguments("qemu -readconfig a.cfg");
-        let said = |read: Result<Option<&str>, &str>| {
-            let read = read.map(|text| text.map(str::to_owned)).map_err(str::to_owned);
-            let groups = OptionGroups::with_files(&line, &mut |file| {
-                if file == USUAL_FILE { Ok(None) } else { read.clone() }
-            });
-            groups.unread().map(ToString::to_string)
+        let said = |read: Result<&str, UnreadBecause>| {
+            let read = read.map(str::to_owned);
+            let mut files = |file: &str| if file == USUAL_FILE { Err(UnreadBecause::Gone) } else { read.clone() };
+            OptionGroups::with_files(&line, &mut files).unread().map(ToString::to_string)
         };
-        assert_eq!(said(Ok(Some("[memory]\nsize = \"1\"\n"))), None);
+        assert_eq!(said(Ok("[memory]\nsize = \"1\"\n")), None);
         let unknown = "its options in a.cfg cannot be read: ";
-        assert_eq!(said(Ok(None)), Some(format!("{unknown}there is no such file (any more)")));
-        assert_eq!(said(Err("a pipe")), Some(format!("{unknown}a pipe")));
-        assert_eq!(said(Ok(Some("[memory]\nsize = 1\n"))), Some(format!("{unknown}line 2 is none that QEMU takes")));
+        assert_eq!(said(Err(UnreadBecause::Gone)), Some(format!("{unknown}there is no such file (any more)")));
+        assert_eq!(said(Err(UnreadBecause::Failed("a pipe".to_owned()))), Some(format!("{unknown}a pipe")));
+        assert_eq!(said(Ok("[memory]\nsize = 1\n")), Some(format!("{unknown}line 2 is none that QEMU takes")));
     }
 }

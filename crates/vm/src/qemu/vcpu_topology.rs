@@ -5,8 +5,8 @@ use super::sizes::number as number_of;
 use serde::Serialize;
 use topology::limits::MOST_VCPUS;
 
-/// What QEMU calls the parts of a vCPU's place, from the outside in: a group of cores has one of two
-/// names.
+/// What QEMU calls the parts of a vCPU's place, from the outside in: a group of cores has one of
+/// two names.
 const PLACE: [&str; 5] = ["socket-id", "die-id", "cluster-id", "core-id", "thread-id"];
 /// The other one.
 const MODULE: &str = "module-id";

@@ -3,8 +3,9 @@
 use crate::machine_view;
 use crate::text::{Table, count, lines, table, table_of, width, wrapped};
 use scheduler::Occupancy;
+use std::collections::BTreeSet;
 use std::fmt::Write;
-use topology::{Bytes, CpuId, CpuSet, Machine};
+use topology::{Bytes, CpuId, CpuSet, HardwareThread, Machine, NodeId};
 use vm::{Client, MemoryPolicy, Plan, VirtualNode};
 
 /// The virtual topology, the placement, and the reasons for both.
@@ -127,12 +128,24 @@ fn holdings(machine: &Machine, occupancy: &Occupancy, plan: &Plan) -> Table {
         table.add_row([
             node.to_string(),
             taken.vcpus.to_string(),
-            machine.usable_cores(node).len().to_string(),
+            cores_for(machine, plan, node).to_string(),
             taken.memory.to_string(),
             free.to_string(),
         ]);
     }
     table
+}
+
+/// Cores of a node of the kind that the plan is on: as strong, and isolated or not.
+fn cores_for(machine: &Machine, plan: &Plan, node: NodeId) -> usize {
+    let cpus = plan.cpus();
+    let (kinds, isolated) = (machine.capacities_of(&cpus), cpus.is_subset(&machine.isolated));
+    let counts = |thread: &&HardwareThread| {
+        thread.node == node
+            && machine.isolated.contains(thread.id) == isolated
+            && kinds.contains(&thread.core_capacity())
+    };
+    machine.bindable_threads().filter(counts).map(|thread| thread.core).collect::<BTreeSet<_>>().len()
 }
 
 /// Each choice on its line, what speaks for it below, indented.

@@ -244,12 +244,21 @@ properties::properties! {
                 }
             }
             prop_assert_eq!(given.len(), bound.vcpus as usize);
-            // A second thread of a core is in use only where each core of its node has one.
+            let threads = plan.topology.threads_per_core;
+            let core_of = |cpu| case.machine.thread(cpu).map(|thread| thread.core);
+            let mut cores = std::collections::BTreeMap::<u32, std::collections::BTreeSet<_>>::new();
+            for (vcpu, &cpu) in plan.placement.clients.iter().flat_map(|client| &client.vcpu_cpus) {
+                cores.entry(vcpu / threads).or_default().insert(core_of(cpu));
+            }
+            let apart = plan.warnings.iter().any(|warning| warning.contains("on different cores"));
+            prop_assert!(apart || cores.values().all(|cores| cores.len() == 1), "{given}");
+            // A second thread of a core is in use only where each core of its node has one, or where
+            // the guest is told of threads.
             let all = taken.union(&given);
             let used = |cpus: &CpuSet, core| {
                 case.machine.threads.iter().filter(|thread| thread.core == core && cpus.contains(thread.id)).count()
             };
-            for node in plan.homes().iter().filter(|node| plan.holdings.get(node).is_some_and(|held| held.vcpus > 0)) {
+            for node in plan.homes().iter().filter(|_| threads == 1).filter(|node| plan.holdings.get(node).is_some_and(|held| held.vcpus > 0)) {
                 let cores = case.machine.usable_cores(node);
                 let idle = cores.iter().any(|core| used(&all, core) == 0);
                 let doubled = cores.iter().any(|core| used(&all, core) > 1 && used(&given, core) > 0);

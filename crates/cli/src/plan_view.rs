@@ -18,7 +18,7 @@ pub(crate) fn view(machine: &Machine, occupancy: &Occupancy, plan: &Plan) -> Str
         machine.name,
         count(topology.nodes.len(), "virtual node"),
         count(topology.sockets as usize, "virtual socket"),
-        count(topology.cores_per_socket as usize, "vCPU"),
+        count((topology.cores_per_socket * topology.threads_per_core) as usize, "vCPU"),
         if topology.dies_per_socket == 1 { String::new() } else { format!(" in {} dies", topology.dies_per_socket) },
     );
     section(&mut text, "Placement", &placement(plan));

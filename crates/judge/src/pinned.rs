@@ -88,13 +88,8 @@ pub(crate) fn pinned(
 ) -> Pinned {
     let others = cores_of(machine, &other_threads(vm));
     let find = |threads: u32, avoid: &BTreeSet<CoreId>| Search::new(machine, vm, taken, avoid).assign(homes, threads);
-    let shared = |found: &BTreeMap<u32, CpuId>| {
-        let cpus: CpuSet = found.values().copied().collect();
-        let cores = cores_of(machine, &cpus);
-        (found.len() - cores.len(), cores.intersection(&others).count())
-    };
-    let either = [find(threads, &others), find(threads, &BTreeSet::new())];
-    let right = either.into_iter().flatten().min_by_key(shared);
+    // Cores of other threads are no cores that are left, unless nothing else will do.
+    let right = find(threads, &others).or_else(|| find(threads, &BTreeSet::new()));
     let even = homes.iter().all(|(vcpus, _)| vcpus.len() % 2 == 0);
     let in_pairs = (threads == 1 && even).then(|| find(2, &others)).flatten();
     Pinned { keeps, right, in_pairs }

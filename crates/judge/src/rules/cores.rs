@@ -183,7 +183,7 @@ fn siblings(scene: &Scene<'_>) -> Option<Finding> {
     let knows = scene.threads_are_true();
     let mut found = if knows { found.note() } else { found };
     match scene.pinned {
-        Some(_) if knows => {
+        _ if knows => {
             found.cure.advice = "right where the cores that are left are for QEMU and the host".to_owned();
             Some(found)
         }

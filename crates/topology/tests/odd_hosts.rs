@@ -383,6 +383,20 @@ fn who_may_use_isolated_cpus_only_has_those() {
     assert!(machine.notes.iter().any(|note| note.contains("CPUs 2-3 are isolated")), "{:?}", machine.notes);
 }
 
+/// The kernel starts every process on the other CPUs alone (seen under 6.1 with isolcpus=2-3).
+#[test]
+fn isolated_cpus_are_denied_to_nobody_by_the_affinity_that_all_processes_have() {
+    let host = Host::new(2);
+    host.write("sys/devices/system/cpu/isolated", "2");
+    host.write("proc/self/status", "Cpus_allowed_list:\t0-1,3\nMems_allowed_list:\t0-1");
+    let machine = host.read();
+    assert_eq!(machine.isolated_cpus().to_string(), "2");
+    assert_eq!(machine.bindable_cpus(NodeId(1)).to_string(), "2-3");
+    // Somebody who may use fewer of the others was confined.
+    host.write("proc/self/status", "Cpus_allowed_list:\t0-1\nMems_allowed_list:\t0-1");
+    assert!(host.read().isolated_cpus().is_empty());
+}
+
 #[test]
 fn sockets_that_are_one_node_are_said() {
     let says = |machine: &Machine| machine.node_of_several_sockets() == Some((NodeId(0), 2));

@@ -14,7 +14,7 @@ const PARTITIONS: &str = "sys/fs/cgroup/cpuset.cpus.isolated";
 /// Isolated CPUs, and those of `nohz_full=`.
 pub(super) fn read(
     tree: &Tree,
-    threads: &[HardwareThread],
+    threads: &mut [HardwareThread],
     notes: &mut Vec<String>,
 ) -> Result<(CpuSet, CpuSet), ReadError> {
     let listed = |path: &str| -> Result<CpuSet, ReadError> {
@@ -24,6 +24,12 @@ pub(super) fn read(
     };
     let isolated = listed(&format!("{CPUS}/isolated"))?.union(&listed(PARTITIONS)?);
     let nohz_full = listed(&format!("{CPUS}/nohz_full"))?;
+    // The kernel starts every process without isolated CPUs in its affinity: one that has all others
+    // was denied none of them.
+    let mut others = threads.iter().filter(|thread| thread.online && !isolated.contains(thread.id)).peekable();
+    if others.peek().is_some() && others.all(|thread| thread.allowed) {
+        threads.iter_mut().for_each(|thread| thread.allowed |= isolated.contains(thread.id));
+    }
     let usable = threads.iter().filter(|thread| thread.online && thread.allowed);
     if !isolated.is_empty() && usable.clone().all(|thread| isolated.contains(thread.id)) {
         notes.push(format!(

@@ -59,7 +59,7 @@ pub(super) fn machine(tree: &Tree, name: &str) -> Result<Machine, ReadError> {
         nodes
     };
     let (homes, is_partial) = homes::of_cpus(tree, &cpus, &nodes, &mut notes)?;
-    let (threads, llcs) = cpus::threads(tree, &cpus, &homes, limits.cpus.as_ref(), info.is_intel, &mut notes)?;
+    let (mut threads, llcs) = cpus::threads(tree, &cpus, &homes, limits.cpus.as_ref(), info.is_intel, &mut notes)?;
     if threads.iter().all(|thread| !thread.online) {
         return Err(ReadError::NotAMachine {
             place: tree.place().to_owned(),
@@ -89,7 +89,7 @@ pub(super) fn machine(tree: &Tree, name: &str) -> Result<Machine, ReadError> {
     let (name, cpu_model) = (name.to_owned(), info.model);
     let default_huge_page = memory::default_huge_page(tree)?;
     let (cards, bandwidth) = (cards::read(tree, &nodes), hmat::read(tree, &nodes));
-    let (isolated, nohz_full) = isolation::read(tree, &threads, &mut notes)?;
+    let (isolated, nohz_full) = isolation::read(tree, &mut threads, &mut notes)?;
     let nodes = listed;
     Ok(Machine {
         name,

@@ -1,7 +1,7 @@
 //! Huge pages that a VM holds whose definition is judged.
 //!
-//! **Problem.** A VM that runs has taken its pages out of what is free of the pools. Its definition,
-//! held against what is free, would seem to lack them.
+//! **Problem.** A VM that runs has taken its pages out of what is free of the pools. Its
+//! definition, held against what is free, would seem to lack them.
 //!
 //! **Rule.** What VMs hold that are judged themselves counts as free for them.
 

@@ -171,7 +171,8 @@ impl<'a> Host<'a> {
         Self { machine: host.machine, occupancy: host.occupancy.clone(), beside }
     }
 
-    /// What a VM finds held that takes `own` beside its guest's memory, on whichever nodes it lives.
+    /// What a VM finds held that takes `own` beside its guest's memory, on whichever nodes it
+    /// lives.
     fn held_for(&self, own: Bytes) -> Occupancy {
         let mut occupancy = self.occupancy.clone();
         let kept = |(&node, &kept): (&NodeId, &Bytes)| {

@@ -3,8 +3,8 @@
 //! **Problem.** Huge pages come from pools, node by node. A definition that asks for more than its
 //! home has free does not start, whatever memory is free besides.
 //!
-//! **Rule.** Where no size is written, the host's default is meant. What counts of a pool is what is
-//! free of it, less what VMs were promised that are judged before this one. A machine of which
+//! **Rule.** Where no size is written, the host's default is meant. What counts of a pool is what
+//! is free of it, less what VMs were promised that are judged before this one. A machine of which
 //! nobody says what pools it has is not judged.
 //!
 //! **Example.** Node 1 has 1024 pages of 2 MiB, 266 of them in use: a VM of 2 GiB finds 758 of 1024

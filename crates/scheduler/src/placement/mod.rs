@@ -93,8 +93,8 @@ pub(crate) struct Placed {
     pub(crate) best: Candidate,
     pub(crate) runner_up: Option<Candidate>,
     pub(crate) method: Method,
-    /// Whether these homes were taken for memory that would have been away with the runner-up, which
-    /// would lose less if other VMs were busy half of the time.
+    /// Whether these homes were taken for memory that would have been away with the runner-up,
+    /// which would lose less if other VMs were busy half of the time.
     pub(crate) near_for_certain: bool,
     /// The same homes with the VM at its largest, where that is what they were chosen for.
     pub(crate) grown: Option<Candidate>,

@@ -7,8 +7,8 @@
 //! more than it has. What was touched stays until its VM ends; memory that is never touched counts
 //! as nothing, as on a host.
 //!
-//! **Example.** 48 GiB. VM `a` touches 30 GiB from its start at 0 s until 100 s, `b` 10 GiB from 0 s
-//! and 20 GiB from 60 s on: 50 GiB at 60 s.
+//! **Example.** 48 GiB. VM `a` touches 30 GiB from its start at 0 s until 100 s, `b` 10 GiB from
+//! 0 s and 20 GiB from 60 s on: 50 GiB at 60 s.
 
 use super::{Arrival, Trace};
 use scheduler::Moment;

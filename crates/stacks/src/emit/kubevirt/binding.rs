@@ -16,8 +16,8 @@ pub(super) struct Binding {
     /// CPUs of its own, memory of huge pages on the nodes of these CPUs, and the guest sees those
     /// nodes. False: it floats.
     pub(super) passthrough: bool,
-    /// Why it floats although the plan binds it: its share of each node that the kubelet would take,
-    /// which is more than a node of the machine can give in huge pages ([`most_in_pages`]).
+    /// Why it floats although the plan binds it: its share of each node that the kubelet would
+    /// take, which is more than a node of the machine can give in huge pages ([`most_in_pages`]).
     pub(super) too_large: Option<Bytes>,
     /// Huge pages of the memory. Only with `passthrough`.
     pub(super) page: Bytes,

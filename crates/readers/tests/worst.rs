@@ -437,7 +437,7 @@ fn the_worst_of_each_kind_is_read_within_bounds() {
 }
 
 #[test]
-#[ignore = "takes long: make test-long and .ci/run run it"]
+#[ignore = "by hand: `cargo test -p readers worst -- --ignored --nocapture`; docs/fuzz.md says which are slow"]
 fn the_worst_megabyte_of_each_kind_is_read_within_bounds() {
     all_of(Length(LONGEST_INPUT));
 }

@@ -76,6 +76,10 @@ pub(crate) struct CheckArguments {
     /// Findings that somebody decided to live with (docs/check.md)
     #[arg(long, value_name = "FILE.toml", conflicts_with = "cured")]
     pub(crate) accepted: Option<PathBuf>,
+    /// Write memory that `homenode balance` may move: libvirt then prefers the home, and does not
+    /// confine the VM to it
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) movable: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

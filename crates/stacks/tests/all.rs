@@ -3,6 +3,7 @@
 mod check;
 mod check_distances;
 mod check_growth;
+mod check_movable;
 mod check_proxmox;
 mod check_proxmox_kinds;
 mod check_refused;

@@ -43,8 +43,12 @@ pub(crate) fn run(arguments: &CheckArguments) -> anyhow::Result<()> {
     if let Some(directory) = &arguments.cured_into {
         let processes = running.iter().map(|vm| vm.name.as_str()).collect();
         let unread = unread.into_iter().map(|unread| unread.problem).collect();
-        let job = Job { machine: &machine, others: &others, definitions: &definitions, processes, unread };
+        let (definitions, movable) = (&definitions[..], arguments.movable);
+        let job = Job { machine: &machine, others: &others, definitions, processes, movable, unread };
         return job.cure_into(directory);
+    }
+    if arguments.movable && !arguments.cured {
+        return Err(bad_input("--movable: says how a cure is written: give --cured or --cured-into DIRECTORY too"));
     }
     let beside = judge::together(&machine, &others, &shaped);
     if arguments.cured {

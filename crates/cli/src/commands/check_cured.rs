@@ -22,7 +22,7 @@ use crate::{new_directory, not_looked_at, output};
 use anyhow::bail;
 use judge::{Finding, Severity, ShapedVm};
 use scheduler::Occupancy;
-use stacks::check::{CheckedDomain, Definition};
+use stacks::check::{CheckedDomain, Definition, movable};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -41,6 +41,8 @@ pub(super) struct Job<'a> {
     pub(super) definitions: &'a [Definition],
     /// VMs that have no definition: QEMUs that nobody manages, by name.
     pub(super) processes: Vec<&'a str>,
+    /// Whether memory is written so that the balancer may move it.
+    pub(super) movable: bool,
     /// Why things that were named cannot be judged.
     pub(super) unread: Vec<String>,
 }
@@ -101,6 +103,7 @@ impl Job<'_> {
                     continue;
                 };
                 let cured = CheckedDomain::new(self.machine, others, text, &source).map_err(bad_input)?.cured;
+                let cured = written(self.movable, cured, &source)?;
                 check_is_taken(&cured, &source)?;
                 if cured != text {
                     changed = true;
@@ -210,16 +213,22 @@ pub(super) fn print(
         )));
     };
     let checked = CheckedDomain::new(machine, others, text, file).map_err(bad_input)?;
-    check_is_taken(&checked.cured, file)?;
-    output::exact(&checked.cured)?;
+    let cured = written(arguments.movable, checked.cured, file)?;
+    check_is_taken(&cured, file)?;
+    output::exact(&cured)?;
     output::note(alone(arguments, file, machine));
-    let after = CheckedDomain::new(machine, others, &checked.cured, file).map_err(bad_input)?;
+    let after = CheckedDomain::new(machine, others, &cured, file).map_err(bad_input)?;
     let left = after.findings.iter().filter(|finding| finding.severity > Severity::Note);
     let left: Vec<&str> = left.map(|finding| finding.sentence.as_str()).collect();
     if !left.is_empty() {
         bail!("{file}: {} left that no change of the domain mends: {}", count(left.len(), "finding"), left.join("; "));
     }
     Ok(())
+}
+
+/// A cured domain as it is written: static, or movable beside the balancer.
+fn written(is_movable: bool, cured: String, file: &str) -> anyhow::Result<String> {
+    if is_movable { movable(&cured, file).map_err(bad_input) } else { Ok(cured) }
 }
 
 /// That libvirt takes a cured domain, as far as that is known of all its versions.

@@ -5,10 +5,12 @@ mod definition;
 mod edits;
 mod from_domain;
 mod guest_system;
+mod movable;
 mod patch;
 mod proxmox;
 mod refusals;
 
 pub use definition::Definition;
 pub use from_domain::shaped;
+pub use movable::movable;
 pub use patch::CheckedDomain;

@@ -1,6 +1,7 @@
 //! Cures of a domain as patches of its XML.
 
 use super::edits::edits;
+use super::movable::is_static;
 use super::{refusals, shaped};
 use crate::domain::{self, DomainError};
 use judge::{Aspect, Finding, Judgement, Severity, ShapedVm};
@@ -10,6 +11,10 @@ use topology::Machine;
 
 /// Cures one after the other: more than two were never seen to be needed.
 const MOST_CURES: usize = 4;
+
+/// What a cure says that fixes a home for good.
+const STATIC: &str = "static: <memory mode='strict'> confines the VM, so that nobody moves its memory later, `homenode balance` \
+    included; `--movable` beside --cured writes one that it may move";
 
 /// A domain that was judged.
 #[derive(Clone, Debug)]
@@ -52,8 +57,9 @@ impl CheckedDomain {
         let mut findings = judgement.findings.clone();
         let cured = |changes: &BTreeSet<Aspect>| cured(&judgement, changes, &mended, file);
         let mut all = BTreeSet::new();
+        let (was_static, mut said) = (is_static(&mended, file)?, false);
         // Findings often have one cure.
-        let mut patches: BTreeMap<BTreeSet<Aspect>, Option<String>> = BTreeMap::new();
+        let mut patches: BTreeMap<BTreeSet<Aspect>, (Option<String>, bool)> = BTreeMap::new();
         for finding in &mut findings {
             let changes = &finding.cure.changes;
             if finding.severity > Severity::Note {
@@ -61,9 +67,16 @@ impl CheckedDomain {
             }
             if !patches.contains_key(changes) {
                 let cured = cured(changes)?;
-                patches.insert(changes.clone(), (cured != mended).then(|| patch(file, text, &cured)));
+                let places = changes.iter().any(|aspect| matches!(aspect, Aspect::Home | Aspect::Pins | Aspect::Shape));
+                let is_static = places && cured != mended && !was_static && is_static(&cured, file)?;
+                patches.insert(changes.clone(), ((cured != mended).then(|| patch(file, text, &cured)), is_static));
             }
-            finding.cure.patch = patches.get(changes).cloned().flatten();
+            let (patch, is_static) = patches.get(changes).cloned().unwrap_or_default();
+            finding.cure.patch = patch;
+            // Once: the cures of a report are one.
+            if is_static && !std::mem::replace(&mut said, true) {
+                finding.cure.advice = format!("{} ({STATIC})", finding.cure.advice);
+            }
             if finding.cure.patch.is_none() && !changes.is_empty() {
                 finding.cure.changes.clear();
                 finding.cure.advice = format!("{} (no edit of the domain does)", finding.cure.advice);

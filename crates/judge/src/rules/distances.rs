@@ -1,7 +1,7 @@
 //! Distances between virtual nodes that are not those of their homes.
 //!
-//! **Rule.** A pair that is told within a fifth of what it is misleads nobody: 20 for 21, which most
-//! stacks cannot even say, is a note; 20 for 32, or 20 for 12, is a warning.
+//! **Rule.** A pair that is told within a fifth of what it is misleads nobody: 20 for 21, which
+//! most stacks cannot even say, is a note; 20 for 32, or 20 for 12, is a warning.
 
 use crate::finding::{Aspect, Cost, Finding, Harm};
 use crate::scene::Scene;

@@ -368,7 +368,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut balancer = balancer(ScriptedHost::two_nodes(&[vm(1)]), Mode::Act, directory.path());
         let set = |cpus: &str| -> topology::CpuSet { cpus.parse().unwrap() };
-        // The main thread and a worker share what the vCPUs may use, an I/O thread has a CPU of its own.
+        // The main thread and a worker share what the vCPUs may use, an I/O thread has a CPU of its
+        // own.
         let others = [(1, set("0-3")), (11, set("0-3")), (12, set("3"))];
         balancer.host.others.insert(vm(1), others.into());
         for (home, cpus) in [("1", "2-3"), ("0", "0-1")] {

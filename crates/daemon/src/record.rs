@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use topology::{Bytes, CpuSet, NodeSet};
 
-/// Threads that run no vCPU and may go along with a client, and the CPUs that each might use before.
+/// Threads that run no vCPU and may go along with a client, and the CPUs that each might use
+/// before.
 pub(crate) type Followers = BTreeMap<u32, CpuSet>;
 
 /// What a client's threads may use.

@@ -7,8 +7,8 @@
 //! **Rule.** What is to be undone is known from the state and its journal (`saved`): CPUs before,
 //! CPUs set, CPUs being set. Threads that have one of these are given what they had before. A
 //! client with a thread that has anything else is somebody's choice. A thread that went along with
-//! the client (QEMU's main thread, `vhost-*`) is judged by itself, and gets back what it had itself;
-//! one that came since, what the main thread had.
+//! the client (QEMU's main thread, `vhost-*`) is judged by itself, and gets back what it had
+//! itself; one that came since, what the main thread had.
 //!
 //! A look at the host may leave out a VM that runs, where there was no time for it or it could not
 //! be read. So looks go on until every VM of the record was seen or is known to have ended.

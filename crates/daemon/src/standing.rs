@@ -1,5 +1,5 @@
-//! Whether what threads may use now is what a balancer set, what they had before, or somebody else's
-//! choice.
+//! Whether what threads may use now is what a balancer set, what they had before, or somebody
+//! else's choice.
 
 use crate::record::{Affinity, ClientRecord, VmRecord};
 use scheduler::{ClientId, ClientObservation, Observation};

@@ -164,8 +164,8 @@ pub trait Act {
     fn carry_out(&mut self, action: &Action) -> Result<Done, ActionError>;
 
     /// Threads that run no vCPU and may go along with a bind of this client (QEMU's own, `vhost-*`,
-    /// those of processes that work for the VM), each with the CPUs that it may use now. A host that
-    /// knows of none has none.
+    /// those of processes that work for the VM), each with the CPUs that it may use now. A host
+    /// that knows of none has none.
     fn followers(&mut self, _vm: &VmKey, _client: ClientId) -> BTreeMap<u32, CpuSet> {
         BTreeMap::new()
     }
@@ -180,8 +180,8 @@ pub trait Act {
         Err(ActionError::Failed { vm, operation, reason: "no such thread goes along with it".to_owned() })
     }
 
-    /// Lets threads of a VM that run no vCPU, by id, use these CPUs: of those that may go along. One
-    /// that is there already, or has ended, is left as it is.
+    /// Lets threads of a VM that run no vCPU, by id, use these CPUs: of those that may go along.
+    /// One that is there already, or has ended, is left as it is.
     ///
     /// # Errors
     /// Some could not be bound: which, and why.

@@ -249,7 +249,8 @@ mod tests {
         // An odd number has no pairs.
         let odd = crate::plan(&machine, &Occupancy::default(), &by_threads(3)).expect("a plan");
         assert_eq!((odd.topology.threads_per_core, given(&odd)), (1, vec![0, 2, 4]));
-        // Without prefer_ht each vCPU has a core, and with it and no pins nothing stays side by side.
+        // Without prefer_ht each vCPU has a core, and with it and no pins nothing stays side by
+        // side.
         let mut floats = by_threads(4);
         floats.policy.vcpu_binding = vm::spec::VcpuBinding::Node;
         let plan = |shape: &Shape| crate::plan(&machine, &Occupancy::default(), shape).expect("a plan").topology;

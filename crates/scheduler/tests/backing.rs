@@ -252,8 +252,8 @@ properties::properties! {
             }
             let apart = plan.warnings.iter().any(|warning| warning.contains("on different cores"));
             prop_assert!(apart || cores.values().all(|cores| cores.len() == 1), "{given}");
-            // A second thread of a core is in use only where each core of its node has one, or where
-            // the guest is told of threads.
+            // A second thread of a core is in use only where each core of its node has one, or
+            // where the guest is told of threads.
             let all = taken.union(&given);
             let used = |cpus: &CpuSet, core| {
                 case.machine.threads.iter().filter(|thread| thread.core == core && cpus.contains(thread.id)).count()

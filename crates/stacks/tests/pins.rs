@@ -164,7 +164,8 @@ fn one_guest_over_two_kinds_is_found_and_its_pins_stay() {
 
 #[test]
 fn cores_of_the_other_threads_are_not_left() {
-    // P cores 1 and 2 with both threads, E cores beside; P core 0 is the emulator's on a machine of 3.
+    // P cores 1 and 2 with both threads, E cores beside; P core 0 is the emulator's on a machine of
+    // 3.
     let small = HYBRID.replace("cores = 8", "cores = 3").replace("cores = 16", "cores = 2");
     let text = domain(&["2", "3", "4", "5", "6"], "<emulatorpin cpuset='0-1,7'/>", &topology(5, 1));
     let checked = judged(&text, &described(&small));

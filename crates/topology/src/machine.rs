@@ -229,9 +229,9 @@ impl Machine {
         self.nodes.iter().map(|node| node.id).collect()
     }
 
-    /// Threads that are online, that this process may use, and among which the kernel balances load:
-    /// the ones that work can be placed on. Isolated ones ([`Machine::isolated`]) are not among
-    /// them: see [`Machine::bindable_threads`].
+    /// Threads that are online, that this process may use, and among which the kernel balances
+    /// load: the ones that work can be placed on. Isolated ones ([`Machine::isolated`]) are not
+    /// among them: see [`Machine::bindable_threads`].
     pub fn usable_threads(&self) -> impl Iterator<Item = &HardwareThread> {
         self.bindable_threads().filter(|thread| !self.isolated.contains(thread.id))
     }

@@ -94,7 +94,8 @@ fn homes(scene: &Scene<'_>) -> NodeSet {
     nodes.iter().fold(NodeSet::new(), |all, node| all.union(&node.home))
 }
 
-/// The home that is named, and that the cure gives: where another cure brings the vCPUs, if any does.
+/// The home that is named, and that the cure gives: where another cure brings the vCPUs, if any
+/// does.
 fn named_home(scene: &Scene<'_>, threads: &[&Thread]) -> String {
     let homes = homes(scene);
     let of_vcpus = threads.first().map(|thread| thread.home.clone()).unwrap_or_default();

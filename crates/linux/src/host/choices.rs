@@ -7,9 +7,9 @@
 //! **Rule.** What the kernel applies counts, whoever set it: `numa_maps` shows for each mapping its
 //! own policy, else its file's, else that of the process (mm/mempolicy.c, `__get_vma_policy`).
 //! `bind` names the only nodes for a home; `interleave` and `weighted interleave` name nodes that
-//! keep what they have. `prefer` and `local` say where memory comes from at first, and bind nothing.
-//! Of a VM that homenode started the policies are homenode's own, but for interleaving that its
-//! spec asks for. Where `numa_maps` may not be read, the command line counts.
+//! keep what they have. `prefer` and `local` say where memory comes from at first, and bind
+//! nothing. Of a VM that homenode started the policies are homenode's own, but for interleaving
+//! that its spec asks for. Where `numa_maps` may not be read, the command line counts.
 //!
 //! **Properties.** Until policies were read nobody knows where the memory may lie: it is unknown.
 //! The kernel walks page tables for `numa_maps`, some 3 ms for a GiB in small pages, so that it is

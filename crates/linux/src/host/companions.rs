@@ -4,14 +4,16 @@
 //! **Problem.** QEMU's main thread and its I/O threads fill and empty the guest's buffers. Left on
 //! the old node they carry every byte of disk and network over the link.
 //!
-//! **Rule.** A thread that may use the CPUs that the client's vCPUs may use, or all of the node where
-//! these are, goes where they go. One that may use those of all clients of a VM may use those of all
-//! clients afterwards too. Any other was put where it is by somebody with a reason, and stays. So it
-//! is for each thread of the VM's helpers ([`crate::vm::helpers`]). Threads that move packets in the
-//! kernel (vhost) go with their client in any case. A VM that has a manager is asked for it through
-//! the manager; where its definition has pins of its own for these threads, they stay.
+//! **Rule.** A thread that may use the CPUs that the client's vCPUs may use, or all of the node
+//! where these are, goes where they go. One that may use those of all clients of a VM may use those
+//! of all clients afterwards too. Any other was put where it is by somebody with a reason, and
+//! stays. So it is for each thread of the VM's helpers ([`crate::vm::helpers`]). Threads that move
+//! packets in the kernel (vhost) go with their client in any case. A VM that has a manager is asked
+//! for it through the manager; where its definition has pins of its own for these threads, they
+//! stay.
 //!
-//! **Properties.** What does not go is said, and undoes nothing: the vCPUs are at home all the same.
+//! **Properties.** What does not go is said, and undoes nothing: the vCPUs are at home all the
+//! same.
 //!
 //! **Example.** vCPUs, main thread and `IO io1` may use CPUs 0-7, `IO io2` CPU 15. The client goes
 //! to CPUs 8-15: the first two go with it, `io2` stays.

@@ -4,8 +4,8 @@ use crate::vm::RunningVm;
 use topology::CpuSet;
 
 /// Lets threads of a VM run on certain CPUs only through the program that manages the VM, so that
-/// what it says of the VM stays true. `None`: nobody manages it. Called in the balancer's loop: must
-/// not wait for long.
+/// what it says of the VM stays true. `None`: nobody manages it. Called in the balancer's loop:
+/// must not wait for long.
 pub type AffinityManager =
     Box<dyn Fn(&RunningVm, Managed<'_>, &CpuSet) -> Option<Result<(), Box<dyn std::error::Error>>> + Send>;
 

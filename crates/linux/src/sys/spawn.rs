@@ -117,8 +117,8 @@ fn close_at_exec() -> io::Result<()> {
 }
 
 /// What else a process takes from its parent and another user must not have (docs/security.md has
-/// the whole table): our keys, our directory, and our umask. After the user has changed, so that the
-/// keyring is that user's own.
+/// the whole table): our keys, our directory, and our umask. After the user has changed, so that
+/// the keyring is that user's own.
 fn leave_ours_behind() -> io::Result<()> {
     join_keyring_of_its_own()?;
     // SAFETY: chdir reads a C string that lives for ever.

@@ -1,8 +1,8 @@
 //! Load in CPUs, and how much of it takes no core of its own.
 //!
 //! **Problem.** A VM that prefers hardware threads (`prefer_ht`) shares cores with itself on
-//! purpose. Counted against cores, a node that it fills as it wants is loaded 200 %, and its balancer
-//! sends it away.
+//! purpose. Counted against cores, a node that it fills as it wants is loaded 200 %, and its
+//! balancer sends it away.
 //!
 //! **Rule.** Of a node of `C` cores and `T` hardware threads, `d` CPUs of such a client take
 //! `d x C / T` cores; the rest is *doubled*. Who waits for a hardware thread waits all the same.

@@ -334,8 +334,8 @@ fn lost_at(scene: &Scene<'_>, client: usize, home: &[usize]) -> f64 {
 }
 
 /// CPUs that a node counts with where a client gets its first home, without the client, and those
-/// of a part of the client: what idle vCPUs may do counts too. Where memory cannot follow, locality moves
-/// would soon weigh the same again by what runs: a home by what may run would not last.
+/// of a part of the client: what idle vCPUs may do counts too. Where memory cannot follow, locality
+/// moves would soon weigh the same again by what runs: a home by what may run would not last.
 fn counted(scene: &Scene<'_>, client: usize, node: usize, part: f64) -> (CpuLoad, CpuLoad) {
     let (this, place) = (&scene.clients[client], &scene.nodes[node]);
     let measured = !this.memory_moves() && this.demand.is_some();

@@ -225,7 +225,8 @@ fn worth(scene: &Scene<'_>, client: usize, to: usize, verdict: &Verdict, witness
     let percent = 100.0 * worth / busy;
     if percent >= policy.gain_percent {
         // Threads that go to their memory spare it the way: that is worth it however little is won.
-        // What somebody bound elsewhere has no way to go, and who bound the threads here had a reason.
+        // What somebody bound elsewhere has no way to go, and who bound the threads here had a
+        // reason.
         let stays = scene.chosen(client).is_some() && !queue::follows(scene, client);
         let enough = (verdict.more_bytes <= 0 && !stays) || judge::enough(scene, worth, witness);
         return enough.then_some(worth);

@@ -293,7 +293,8 @@ impl<'a> Scene<'a> {
         self.may_live(client, node) && self.chosen(client).is_none_or(|chosen| chosen.contains(self.nodes[node].id))
     }
 
-    /// Whether the client's memory follows it to a home: not beside the nodes that somebody bound it to.
+    /// Whether the client's memory follows it to a home: not beside the nodes that somebody bound
+    /// it to.
     pub(super) fn follows_to(&self, client: usize, home: &[usize]) -> bool {
         let this = &self.clients[client];
         let bound = this.seen.chosen_nodes.as_ref();

@@ -1,5 +1,5 @@
-//! Memory that somebody interleaved stays where it is, and its VM on those nodes: gathered on one it
-//! would lose the bandwidth of the others.
+//! Memory that somebody interleaved stays where it is, and its VM on those nodes: gathered on one
+//! it would lose the bandwidth of the others.
 
 use super::toy::{Toy, bind, binds};
 use scheduler::balance::{Decision, Next, homes};

@@ -6,8 +6,8 @@
 //!
 //! **Rule.** Cures are static where a domain has no cells: there is nothing else to bind strictly.
 //! The movable form prefers the same node, and libvirt confines nothing; with cells each is bound
-//! by its own `<memnode>`, and `<memory>` goes. Several nodes without cells stay as they are: libvirt
-//! before 9.0 prefers one only.
+//! by its own `<memnode>`, and `<memory>` goes. Several nodes without cells stay as they are:
+//! libvirt before 9.0 prefers one only.
 //!
 //! **Properties.** Homes stay. Made movable twice it is as once.
 //!

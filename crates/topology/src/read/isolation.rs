@@ -24,8 +24,8 @@ pub(super) fn read(
     };
     let isolated = listed(&format!("{CPUS}/isolated"))?.union(&listed(PARTITIONS)?);
     let nohz_full = listed(&format!("{CPUS}/nohz_full"))?;
-    // The kernel starts every process without isolated CPUs in its affinity: one that has all others
-    // was denied none of them.
+    // The kernel starts every process without isolated CPUs in its affinity: one that has all
+    // others was denied none of them.
     let mut others = threads.iter().filter(|thread| thread.online && !isolated.contains(thread.id)).peekable();
     if others.peek().is_some() && others.all(|thread| thread.allowed) {
         threads.iter_mut().for_each(|thread| thread.allowed |= isolated.contains(thread.id));

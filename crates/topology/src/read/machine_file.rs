@@ -208,11 +208,11 @@ impl MachineFile {
 
     fn isolated(&self, file: &str, shape: &Shape) -> Result<CpuSet, ReadError> {
         let Some(text) = &self.isolated_cpus else { return Ok(CpuSet::new()) };
-        super::shape::isolated(text, shape).map_err(|valid| ReadError::Field {
+        super::shape::parse_isolated_cpus(text, shape).map_err(|error| ReadError::Field {
             file: file.to_owned(),
             field: "isolated_cpus",
             value: crate::input::excerpt(text),
-            valid,
+            valid: error.to_string(),
         })
     }
 

@@ -159,15 +159,23 @@ impl Shape {
     }
 }
 
+/// Isolated CPUs that cannot be: what would be valid.
+#[derive(Debug, thiserror::Error)]
+#[error("expected some of its CPUs {all}, such as \"2-3,6\", and at least one left to the kernel")]
+pub(super) struct IsolatedCpusError {
+    all: CpuSet,
+}
+
 /// Isolated CPUs as a described machine states them: some of its CPUs, not all.
 ///
 /// # Errors
-/// What would be valid.
-pub(super) fn isolated(text: &str, shape: &Shape) -> Result<CpuSet, String> {
+/// They are no set, or not such a one.
+pub(super) fn parse_isolated_cpus(text: &str, shape: &Shape) -> Result<CpuSet, IsolatedCpusError> {
     let all: CpuSet = shape.threads.iter().map(|&(cpu, _)| cpu).collect();
-    let valid = || format!("expected some of its CPUs {all}, such as \"2-3,6\", and at least one left to the kernel");
-    let cpus: CpuSet = text.parse().map_err(|_| valid())?;
-    if cpus.is_subset(&all) && cpus != all { Ok(cpus) } else { Err(valid()) }
+    match text.parse::<CpuSet>() {
+        Ok(cpus) if cpus.is_subset(&all) && cpus != all => Ok(cpus),
+        _ => Err(IsolatedCpusError { all }),
+    }
 }
 
 fn repeated(ids: impl Iterator<Item = u32>) -> Option<u32> {

@@ -34,8 +34,8 @@ pub fn from_synthetic(text: &str) -> Result<Machine, ReadError> {
     let whole = At { word: text.to_owned(), start: 0 };
     let stated = description.levels.last().and_then(|level| Some((level, level.attributes.isolated_cpus.as_ref()?)));
     if let Some((level, cpus)) = stated {
-        let valid = |valid: String| error(text, &level.at, format!("isolated_cpus={}: {valid}", excerpt(cpus)));
-        build.shape.isolated = super::shape::isolated(cpus, &build.shape).map_err(valid)?;
+        let valid = |why| error(text, &level.at, format!("isolated_cpus={}: {why}", excerpt(cpus)));
+        build.shape.isolated = super::shape::parse_isolated_cpus(cpus, &build.shape).map_err(valid)?;
     }
     build.shape.finish(&crate::input::name(text), None, |reason| error(text, &whole, reason))
 }

@@ -112,8 +112,8 @@ pub struct CommandLine {
     /// The virtual nodes of its NICs whose packets a thread of the kernel moves (vhost): `None` for
     /// one that names none.
     pub vhost_nodes: BTreeSet<Option<u32>>,
-    /// Why its vCPUs, virtual nodes and memory are unknown, as a sentence, whatever else is said here:
-    /// options stand in a file that cannot be read, or its machine type decides.
+    /// Why its vCPUs, virtual nodes and memory are unknown, as a sentence, whatever else is said
+    /// here: options stand in a file that cannot be read, or its machine type decides.
     pub unread: Option<String>,
 }
 

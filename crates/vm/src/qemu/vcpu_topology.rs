@@ -40,9 +40,9 @@ pub struct VcpuTopology {
 const PARTS: [&str; 8] = ["drawers", "books", "sockets", "dies", "clusters", "modules", "cores", "threads"];
 
 impl VcpuTopology {
-    /// What is said of the CPUs of a machine (`-smp`, `-machine smp.*`), with what is left out filled
-    /// in (`machine_parse_smp_config` of QEMU's hw/core/machine-smp.c): cores are what is left over,
-    /// on machines before 6.2 sockets.
+    /// What is said of the CPUs of a machine (`-smp`, `-machine smp.*`), with what is left out
+    /// filled in (`machine_parse_smp_config` of QEMU's hw/core/machine-smp.c): cores are what is
+    /// left over, on machines before 6.2 sockets.
     pub(super) fn of<'a>(given: impl Fn(&str) -> Option<&'a str>, prefers_sockets: bool) -> Result<Self, Doubt> {
         let mut said = [0; PARTS.len() + 2];
         for (number, key) in said.iter_mut().zip(PARTS.into_iter().chain(["cpus", "maxcpus"])) {
@@ -85,8 +85,8 @@ impl VcpuTopology {
         Ok(Self { vcpus, most, sockets, dies, clusters, cores: most.div_ceil(per_core), threads })
     }
 
-    /// Where a vCPU is: `socket-id`, `die-id`, `cluster-id` (or `module-id`), `core-id`, `thread-id`,
-    /// each within the one before.
+    /// Where a vCPU is: `socket-id`, `die-id`, `cluster-id` (or `module-id`), `core-id`,
+    /// `thread-id`, each within the one before.
     pub fn place_of(&self, vcpu: u32) -> [u32; 5] {
         let core = vcpu / self.threads.max(1);
         let die = core / self.cores.max(1);

@@ -154,8 +154,12 @@ impl Case {
             Err(said) => return vec![format!("cured: {said}")],
         };
         let mut wrong = Vec::new();
-        if size_of(before) != size_of(&after) {
-            wrong.push(format!("cured it has {:?} vCPUs and bytes, and had {:?}", size_of(&after), size_of(before)));
+        let had = match self.size_at_next_start(file, before) {
+            Ok(had) => had,
+            Err(said) => return vec![said],
+        };
+        if had != size_of(&after) {
+            wrong.push(format!("cured it has {:?} vCPUs and bytes, and had {had:?}", size_of(&after)));
         }
         let left = [names_of(&after, "problem"), names_of(&after, "warning")].concat();
         if left != self.left {
@@ -182,6 +186,18 @@ impl Case {
         wrong
     }
 
+    /// vCPUs and bytes of memory with which it starts next.
+    fn size_at_next_start(&self, file: &Path, report: &Value) -> Result<(u64, u64), String> {
+        let text = fs::read_to_string(file).expect("read");
+        if !self.definition.ends_with(".conf") || !text.contains("[PENDING]") {
+            return Ok(size_of(report));
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        let next = directory.path().join(&self.definition);
+        fs::write(&next, at_next_start(&text)).expect("written");
+        self.check_file(&next).map(|report| size_of(&report))
+    }
+
     fn cured_text(&self, file: &Path, report: &Value) -> Result<String, String> {
         let text = fs::read_to_string(file).expect("read");
         if self.definition.ends_with(".conf") {
@@ -189,7 +205,9 @@ impl Case {
                 .iter()
                 .filter(|finding| finding["severity"] != "note")
                 .flat_map(|finding| finding["cure"]["commands"].as_array().cloned().unwrap_or_default())
-                .fold(text, |text, command| with_command_of_qm(&text, command.as_str().expect("a command"))));
+                .fold(at_next_start(&text), |text, command| {
+                    with_command_of_qm(&text, command.as_str().expect("a command"))
+                }));
         }
         let output =
             run_homenode(&["check", file.to_str().expect("a path"), "--on", &self.machine_argument(), "--cured"]);
@@ -200,8 +218,31 @@ impl Case {
     }
 }
 
-/// A configuration after `qm set ID --KEY VALUE ... --delete KEY` and the next start, at which what
-/// is pending takes effect: qm writes above the snapshots.
+/// A configuration of Proxmox VE at its next start, at which what is pending takes effect.
+fn at_next_start(text: &str) -> String {
+    let mut sections = vec![(String::new(), Vec::<String>::new())];
+    for line in text.lines() {
+        match line.starts_with('[') {
+            true => sections.push((line.to_owned(), Vec::new())),
+            false => sections.last_mut().expect("a section").1.push(line.to_owned()),
+        }
+    }
+    let pending = sections.iter().find(|(head, _)| head == "[PENDING]").map(|(_, lines)| lines.clone());
+    sections.retain(|(head, _)| head != "[PENDING]");
+    for waits in pending.into_iter().flatten().filter(|line| !line.is_empty()) {
+        let own = &mut sections[0].1;
+        own.retain(|line| key_of(line) != key_of(&waits));
+        own.push(waits);
+    }
+    let lines = sections.into_iter().flat_map(|(head, lines)| std::iter::once(head).chain(lines));
+    lines.filter(|line| !line.is_empty()).map(|line| line + "\n").collect()
+}
+
+fn key_of(line: &str) -> Option<&str> {
+    line.split_once(':').map(|(key, _)| key.trim())
+}
+
+/// A configuration after `qm set ID --KEY VALUE ... --delete KEY`: qm writes above the sections.
 fn with_command_of_qm(text: &str, command: &str) -> String {
     if !command.starts_with("qm set ") {
         return text.to_owned();
@@ -211,26 +252,17 @@ fn with_command_of_qm(text: &str, command: &str) -> String {
         Some(at) => text.split_at(at + 1),
         None => (text, ""),
     };
-    let (pending, snapshots) = match sections.strip_prefix("[PENDING]\n") {
-        Some(rest) => rest.split_at(rest.find("\n[").map_or(rest.len(), |at| at + 1)),
-        None => ("", sections),
-    };
     let mut lines: Vec<String> = own.lines().map(str::to_owned).collect();
-    let key_of = |line: &str| line.split_once(':').map(|(key, _)| key.trim().to_owned());
-    for waits in pending.lines().filter(|line| !line.is_empty()) {
-        lines.retain(|line| key_of(line) != key_of(waits));
-        lines.push(waits.to_owned());
-    }
     for pair in words[3..].chunks(2) {
         let [option, value] = pair else { panic!("{command}: a word is over") };
         let key = option.strip_prefix("--").unwrap_or_else(|| panic!("{command}: {option}"));
         let gone: Vec<&str> = if key == "delete" { value.split(',').collect() } else { vec![key] };
-        lines.retain(|line| key_of(line).is_none_or(|key| !gone.contains(&key.as_str())));
+        lines.retain(|line| key_of(line).is_none_or(|key| !gone.contains(&key)));
         if key != "delete" {
             lines.push(format!("{key}: {value}"));
         }
     }
-    lines.iter().map(|line| line.to_owned() + "\n").collect::<String>() + snapshots
+    lines.into_iter().map(|line| line + "\n").collect::<String>() + sections
 }
 
 /// The words of a command, as `sh` takes it apart.

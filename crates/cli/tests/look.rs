@@ -157,12 +157,25 @@ fn doctor_finds_vcpus_that_share_a_cpu_and_mends_it() {
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("PROBLEM") && said.contains("vCPUs 0-1 have only CPU") && said.contains("cure:"), "{said}");
     assert_eq!(vm.affinities(), [one.clone(), one], "it only looked");
-    let (_, said, complained) = said_in(place.path(), &["doctor", &vm.name, "--fix", "--json"]);
-    let view: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}{complained}"));
+    // A VM of another test may be bound to the other CPU, and keeps it as long as it runs.
+    let mended = || {
+        let (_, said, complained) = said_in(place.path(), &["doctor", &vm.name, "--fix", "--json"]);
+        let view: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}{complained}"));
+        (view, said)
+    };
+    let (mut view, mut said) = mended();
+    for _ in 0..60 {
+        if !said.contains("no free CPU of their kind") {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        (view, said) = mended();
+    }
     assert_eq!(view["repairs"][0]["finding"]["what"], "shared_hardware_thread", "{said}");
     assert!(view["repairs"][0]["error"].is_null(), "{said}");
-    let whole: CpuSet = machine.usable_cpus(node).iter().collect::<CpuSet>();
-    assert_eq!(vm.affinities(), [whole.clone(), whole]);
+    // Somebody bound each vCPU to one CPU: each has one still, of its own.
+    let [first, second] = &vm.affinities()[..] else { panic!("two vCPUs: {said}") };
+    assert!(first.len() == 1 && second.len() == 1 && first != second, "{first} and {second}: {said}");
     let still =
         view["findings"].as_array().expect("findings").iter().any(|found| found["what"] == "shared_hardware_thread");
     assert!(!still, "{said}");

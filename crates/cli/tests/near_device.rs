@@ -40,9 +40,8 @@ fn a_vm_goes_to_the_node_of_the_card_that_it_is_plugged_into() {
     let (host, place) = (captured(), tempfile::tempdir().expect("a directory"));
     let planned = |near: bool, card: &str| {
         let spec = host.path().join("vm.toml");
-        let text = format!(
-            "name = \"vm\"\nvcpus = 1\nmemory = \"64 MiB\"\npolicy.near_device = {near}\n[[network]]\n{card}\n"
-        );
+        let text =
+            format!("name = \"vm\"\nvcpus = 1\nmemory = \"8 MiB\"\npolicy.near_device = {near}\n[[network]]\n{card}\n");
         std::fs::write(&spec, text).expect("a file");
         let [spec, on] = [&spec, host.path()].map(|path| path.to_str().expect("UTF-8").to_owned());
         let said = |more: &[&str]| {

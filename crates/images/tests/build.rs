@@ -63,10 +63,11 @@ impl World {
         self.images().build(recipe, &self.tools(), &mut |_| ())
     }
 
-    /// What is in the cache.
+    /// What is in the cache, but for the file of the lock, which stays.
     fn left(&self) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.images().path()) else { return Vec::new() };
-        entries.flatten().map(|entry| entry.file_name().into_string().expect("it can be had")).collect()
+        let names = entries.flatten().map(|entry| entry.file_name().into_string().expect("it can be had"));
+        names.filter(|name| name != ".lock").collect()
     }
 }
 

@@ -87,12 +87,24 @@ pub(crate) fn pinned(
     threads: u32,
 ) -> Pinned {
     let others = cores_of(machine, &other_threads(vm));
-    let find = |threads: u32, avoid: &BTreeSet<CoreId>| Search::new(machine, vm, taken, avoid).assign(homes, threads);
-    // Cores of other threads are no cores that are left, unless nothing else will do.
-    let right = find(threads, &others).or_else(|| find(threads, &BTreeSet::new()));
+    let find = |threads: u32, avoid: &BTreeSet<CoreId>, taken: &CpuSet| {
+        Search::new(machine, vm, taken, avoid).assign(homes, threads)
+    };
+    // Cores of other threads are no cores that are left, unless nothing else will do. A CPU that
+    // the VM shares with another one already is better than one that two of its vCPUs share.
+    let elsewhere = || taken.difference(&own_cpus(machine, vm));
+    let right = find(threads, &others, taken)
+        .or_else(|| find(threads, &BTreeSet::new(), taken))
+        .or_else(|| find(threads, &BTreeSet::new(), &elsewhere()));
     let even = homes.iter().all(|(vcpus, _)| vcpus.len() % 2 == 0);
-    let in_pairs = (threads == 1 && even).then(|| find(2, &others)).flatten();
+    let in_pairs = (threads == 1 && even).then(|| find(2, &others, taken)).flatten();
     Pinned { keeps, right, in_pairs }
+}
+
+/// CPUs that vCPUs of the VM use now.
+fn own_cpus(machine: &Machine, vm: &ShapedVm) -> CpuSet {
+    let cpus = machine.schedulable();
+    vm.pins.values().fold(CpuSet::new(), |all, set| all.union(&cpus.used(set)))
 }
 
 /// CPUs of the threads that run no vCPU, where they may use a part of the machine only.

@@ -83,7 +83,9 @@ fn other_vms(scene: &Scene<'_>) -> Option<Finding> {
         !scene.cores_of(&cpus).intersection(&scene.cores_of(&theirs)).is_empty()
     });
     let mut found = found.at(scene.spots(there.map(|vcpu| Part::VcpuPin(vcpu.0))));
-    if scene.repinned().is_some() {
+    let cores_of_others = scene.cores_of(&scene.others.bound_cpus);
+    let apart = |cpu: &CpuId| scene.machine.thread(*cpu).is_some_and(|thread| !cores_of_others.contains(thread.core));
+    if scene.repinned().is_some_and(|right| right.values().all(apart)) {
         return Some(found.cure("bind them to cores that no other VM has", &[Aspect::Pins]));
     }
     found.cure.advice =

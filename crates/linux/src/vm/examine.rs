@@ -100,11 +100,12 @@ impl RunningVm {
         }
         // Before all of its words are read: there may be a MiB of them.
         let evidence = kvm::evidence(root, pid)?;
-        if evidence == Evidence::None && !has_qemus_options(&words) && !first.go_on() {
+        let status = read_text(&root.process(pid, "status")).unwrap_or_default();
+        let may_be_qemu = (has_qemus_options(&words) || first.go_on()) && !has_one_thread(&status);
+        if evidence == Evidence::None && !may_be_qemu {
             return if named { Err(LinuxError::NotQemu { pid }) } else { Ok(None) };
         }
         let arguments = arguments(root, pid)?;
-        let status = read_text(&root.process(pid, "status")).unwrap_or_default();
         let groups = OptionGroups::with_files(&arguments, &mut |file| config_files::read(root, pid, &status, file));
         let doubtful = |why: String| LinuxError::Doubtful { pid, why };
         let command = match CommandLine::of(&groups) {
@@ -190,6 +191,11 @@ impl RunningVm {
     pub fn client(&self, id: ClientId) -> Option<&VmClient> {
         self.clients.iter().find(|client| client.id == id)
     }
+}
+
+/// Whether a process has no thread but its first: every QEMU has one that frees memory (RCU).
+fn has_one_thread(status: &str) -> bool {
+    status.lines().any(|line| line.strip_prefix("Threads:").is_some_and(|number| number.trim() == "1"))
 }
 
 /// Whether it has mapped what its words say of its guest's memory.
